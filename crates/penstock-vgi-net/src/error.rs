@@ -1,4 +1,7 @@
+use penstock_vgi::Failure;
 use penstock_wire::ErrorKind;
+
+use crate::port::ApplicationError;
 
 /// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -18,6 +21,24 @@ pub enum Error {
     /// The caller stopped waiting.
     #[error("the wait was interrupted")]
     Interrupted,
+    /// The application has ended the wait with an error of its own.
+    #[error(transparent)]
+    Raised(ApplicationError),
+    /// The application has refused a location.
+    #[error(transparent)]
+    Refused(ApplicationError),
+    /// The application's storage has not taken a batch.
+    #[error("a batch could not be stored: {0}")]
+    Storage(#[source] ApplicationError),
+    /// The pointer of a peer leads to no batch.
+    #[error(transparent)]
+    Unfetched(Box<Error>),
+    /// The server has answered with an error.
+    #[error("{}: {}", .0.error_type, .0.message)]
+    Failed(Box<Failure>),
+    /// The server has ended its answer without a result.
+    #[error("the server has not answered the call")]
+    Unanswered,
     /// The server sent a pointer into shared memory, but this connection has none.
     #[error("the server has answered with a pointer into shared memory, and this connection has none")]
     Pointer,
@@ -44,7 +65,7 @@ pub enum Error {
 }
 
 /// The result type of this driver.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Return whose fault it is.
@@ -54,10 +75,18 @@ impl Error {
             Self::Protocol(error) => error.kind(),
             Self::Closed => ErrorKind::Io,
             Self::Interrupted => ErrorKind::Deadline,
+            Self::Raised(_) => ErrorKind::Deadline,
+            Self::Storage(_) | Self::Failed(_) => ErrorKind::Io,
+            Self::Refused(_) | Self::Unanswered => ErrorKind::Violation,
+            Self::Unfetched(source) => source.kind(),
             Self::Pointer | Self::Segment(_) | Self::Location(_) => ErrorKind::Violation,
             Self::SegmentContent(_) => ErrorKind::Malformed,
             Self::Size(_) => ErrorKind::Limit,
             Self::Over(source) | Self::External { source, .. } => source.kind(),
         }
+    }
+    /// Return whether this end stops waiting: the peer is not at fault, and is told nothing.
+    pub(crate) const fn ends_wait(&self) -> bool {
+        matches!(self, Self::Interrupted | Self::Raised(_))
     }
 }

@@ -5,6 +5,7 @@
 mod byte_stream;
 mod channel;
 mod client;
+mod client_calls;
 mod counters;
 mod descriptor;
 mod error;
@@ -13,23 +14,29 @@ pub mod http;
 mod listening;
 mod mapping;
 mod peer;
+mod port;
 mod raw;
 mod sealed;
 mod segment;
 mod server;
+mod server_calls;
 mod shm_link;
 mod tls;
+mod turn;
 
 pub use byte_stream::{Sink, Source};
 pub use channel::{Channel, Check, Interrupted};
 pub use client::ClientConnection;
+pub use client_calls::{ClientCalls, ClientStream, LogSink, Receiver};
 pub use counters::{Counters, MetricsEndpoint};
 pub use error::{Error, Result};
 pub use listening::{AdmittedConnection, ListeningOptions, RpcListener};
 pub use peer::Peer;
+pub use port::{ApplicationError, PortError};
 pub use raw::duplicate;
 pub use segment::Segment;
 pub use server::ServerConnection;
+pub use server_calls::{ServerCall, ServerCalls};
 pub use tls::Tls;
 
 /// Return a random start for the IDs of requests, which should differ between connections but need not be secret.

@@ -32,7 +32,7 @@ const TMPFS: i64 = 0x0102_1994;
 
 impl Segment {
     /// Make a sealed segment for a connection to a peer, in place of the named one of this name and size.
-    pub fn sealed(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
+    pub(super) fn sealed(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let table = Table::new(size)?;
         let made = || -> rustix::io::Result<OwnedFd> {
             let object = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -52,7 +52,7 @@ impl Segment {
     /// # Errors
     ///
     /// A violation where it is not a sealed file in memory of that size.
-    pub fn adopt(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
+    pub(super) fn adopt(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let wrong = |what: &str| Err(Error::Segment(format!("the segment {name}, passed by its client, {what}")));
         let system = |error: rustix::io::Errno| failed("a segment that was passed", error.into());
         let stat = fstat(&object).map_err(system)?;
@@ -91,7 +91,7 @@ impl Segment {
     }
 
     /// Return whether a descriptor refers to this segment.
-    pub fn is(&self, descriptor: &OwnedFd) -> bool {
+    pub(super) fn is(&self, descriptor: &OwnedFd) -> bool {
         match (fstat(self.object()), fstat(descriptor)) {
             (Ok(one), Ok(other)) => (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino),
             (Ok(_) | Err(_), _) => false,

@@ -157,7 +157,7 @@ impl Segment {
 
     /// Use the segment on a connection: from the first peer on that is not kin, its bytes are copied. If there may
     /// already be views of it, such a peer is refused, because it could truncate the memory under them.
-    pub fn share_with(&self, peer: Peer) -> Result<()> {
+    pub(super) fn share_with(&self, peer: Peer) -> Result<()> {
         match peer {
             Peer::Kin(_) => {
                 self.view();
@@ -281,7 +281,7 @@ impl Segment {
     }
 
     /// Set the metadata by which a request announces it.
-    pub fn advertise(&self, metadata: &mut Metadata) {
+    pub(super) fn advertise(&self, metadata: &mut Metadata) {
         metadata.set(key::SHM_SEGMENT_NAME, self.name.as_bytes());
         metadata.set(key::SHM_SEGMENT_SIZE, self.size.to_string());
     }
@@ -298,7 +298,7 @@ impl Segment {
     }
 
     /// Return the current allocations.
-    pub fn load(&self) -> Result<Table> {
+    pub(super) fn load(&self) -> Result<Table> {
         let fixed = self.read(0, FIXED as u64)?;
         let bytes = Table::bytes(&fixed, self.size)?;
         Ok(Table::read(&self.read(0, bytes as u64)?, self.size)?)
@@ -325,7 +325,7 @@ impl Segment {
     }
 
     /// Free the regions that were dropped.
-    pub fn settle(&self) -> Result<()> {
+    pub(super) fn settle(&self) -> Result<()> {
         if self.state().freed.is_empty() {
             return Ok(());
         }
@@ -382,7 +382,7 @@ impl Segment {
     }
 
     /// Return whether a batch is a pointer to one in shared memory (section 7).
-    pub fn is_pointer(batch: &Batch) -> bool {
+    pub(super) fn is_pointer(batch: &Batch) -> bool {
         batch.rows == 0 && batch.metadata.contains(key::SHM_OFFSET) && !batch.metadata.contains(key::LOG_LEVEL)
     }
 

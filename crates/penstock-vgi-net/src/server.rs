@@ -52,6 +52,11 @@ impl ServerConnection {
         &mut self.machine
     }
 
+    /// Return the counters of its server.
+    pub(super) const fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
     /// Return the next event; `None` once the client has closed its end. A call that was left without an answer is
     /// failed first.
     ///

@@ -1,13 +1,46 @@
 //! Errors of vgi-rpc for Python.
 
-use penstock_io::DriverError as _;
+use std::fmt::{self, Display};
+
 use penstock_vgi::{ErrorKind, Failure};
-use penstock_vgi_net::Error;
+use penstock_vgi_net::{ApplicationError, Error};
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
 mod python {
     pyo3::import_exception!(penstock.errors, VgiError);
+    pyo3::import_exception!(penstock.vgi.external, ExternalLocationError);
+}
+
+/// An exception of the application on its way through the driver, with its text for the peer.
+#[derive(Debug)]
+struct Raised {
+    exception: PyErr,
+    message: String,
+}
+
+impl Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// Return an exception as an error of the application.
+pub(super) fn raised(exception: PyErr, message: String) -> ApplicationError {
+    ApplicationError::new(Raised { exception, message })
+}
+
+/// Return the exception that an error of the application was.
+fn exception(error: &ApplicationError) -> Option<PyErr> {
+    let raised = error.downcast_ref::<Raised>()?;
+    Some(Python::attach(|py| raised.exception.clone_ref(py)))
+}
+
+/// Return the exception for a batch that could not be stored or fetched.
+pub(super) fn external_error(message: &str) -> PyErr {
+    python::ExternalLocationError::new_err(("ExternalLocationError", message.to_owned(), ""))
 }
 
 /// Converts an error of this protocol for Python.
@@ -18,6 +51,22 @@ pub(crate) trait IntoVgiErr {
 
 impl IntoVgiErr for Error {
     fn into_vgi_err(self) -> PyErr {
+        if let Self::Raised(error) = &self
+            && let Some(exception) = exception(error)
+        {
+            return exception;
+        }
+        if let Self::Failed(failure) = &self {
+            return Python::attach(|py| rpc_error(py, failure));
+        }
+        if let Self::Unfetched(_) = &self {
+            return external_error(&self.to_string());
+        }
+        if let Self::Storage(error) = &self {
+            let raised = external_error(&self.to_string());
+            Python::attach(|py| raised.set_cause(py, exception(error)));
+            return raised;
+        }
         vgi_error(self.to_string(), self.kind())
     }
 }
@@ -37,13 +86,8 @@ pub(crate) fn misuse(message: &str) -> PyErr {
     vgi_error(message.to_owned(), ErrorKind::Misuse)
 }
 
-/// Return the error for a second thread on one connection.
-pub(crate) fn busy() -> Error {
-    Error::misuse("another thread is using this connection; each thread needs its own".to_owned())
-}
-
 /// Return the server's error as an `RpcError`.
-pub(crate) fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
+fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let raise = || {
         if failure.error_type == "HttpTransientError" {
             // The failure was made at this end, from an HTTP status.

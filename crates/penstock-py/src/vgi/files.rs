@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::errors::IntoVgiErr as _;
 use super::stop;
 use crate::error::IntoPyErr;
 use crate::pipestream::options::{pair, trust};
@@ -155,4 +156,13 @@ pub(crate) fn waiting<T: Send>(
         })
     });
     (result, raised)
+}
+
+/// Run a step of the driver without the interpreter's lock, as [`waiting`] does.
+pub(crate) fn driven<T: Send>(
+    py: Python<'_>,
+    step: impl FnOnce(penstock_vgi_net::Check<'_>) -> penstock_vgi_net::Result<T> + Send,
+) -> PyResult<T> {
+    let (result, raised) = waiting(py, step);
+    result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
 }

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_io::tls::{ClientTls, Trust};
-use penstock_vgi::http::{Headers, Response, ResponseContent, read_upload_urls};
-use penstock_vgi::{Answer, Batch, Limits, MethodKind};
-use penstock_vgi_net::http::{ClientOptions, HttpClient, HttpSender, HttpStream, Retry};
-use penstock_vgi_net::{Check, Error};
+use penstock_vgi::http::{Headers, Response};
+use penstock_vgi::{Batch, Limits, MethodKind};
+use penstock_vgi_net::http::{ClientOptions, HttpCalls, HttpClient, HttpSender, HttpStream, Retry};
+use penstock_vgi_net::{Check, Error, Receiver};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, to_python};
-use super::client::{expect_batch, method_of, params, result_of, timeout};
-use super::errors::{IntoVgiErr, misuse, rpc_error};
-use super::external::{External, VgiExternal, given, receive};
-use super::files::waiting;
+use super::client::{method_of, params, result_of, timeout};
+use super::errors::{IntoVgiErr, misuse};
+use super::external::{VgiExternal, given};
+use super::files::driven;
 use super::logger::Logger;
 use super::protocol::VgiProtocol;
 use crate::error::IntoPyErr;
@@ -85,12 +85,13 @@ pub(crate) struct VgiHttpClient {
     shared: Arc<Shared>,
 }
 
+/// The most bytes of a request, whether there are upload URLs, the most bytes of an upload, and a number of seconds.
+type CapabilityFields = (Option<u64>, bool, Option<u64>, Option<u64>);
+
 struct Shared {
     protocol: Arc<penstock_vgi::Protocol>,
-    client: HttpClient,
-    logger: Logger,
+    calls: HttpCalls,
     timeout: Mutex<Option<f64>>,
-    external: Option<Arc<External>>,
 }
 
 /// A stream of a [`VgiHttpClient`].
@@ -98,30 +99,6 @@ struct Shared {
 pub(crate) struct VgiHttpClientStream {
     shared: Arc<Shared>,
     stream: Mutex<HttpStream>,
-}
-
-impl Shared {
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&HttpClient, Check<'_>) -> penstock_vgi_net::Result<T> + Send,
-    ) -> PyResult<T> {
-        let (result, raised) = waiting(py, |check| work(&self.client, check));
-        result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
-    }
-
-    /// Return the answer after the log messages.
-    fn answer(&self, py: Python<'_>, answered: ResponseContent) -> PyResult<Batch> {
-        for answer in answered.answers {
-            match answer {
-                Answer::Log(log) => self.logger.log(py, &log)?,
-                answer @ (Answer::Batch(_) | Answer::Failed(_) | Answer::End) => {
-                    return receive(py, self.external.as_ref(), expect_batch(py, answer)?, &self.logger);
-                }
-            }
-        }
-        expect_batch(py, Answer::End)
-    }
 }
 
 #[pymethods]
@@ -175,12 +152,12 @@ impl VgiHttpClient {
             }
         };
         let client = match given(uploads) {
-            Some(uploads) => client.with_uploads(uploads.uploads()),
+            Some(uploads) => client.with_uploads(uploads),
             None => client,
         };
         let protocol = Arc::clone(&protocol.get().protocol);
-        let (logger, external) = (Logger::new(on_log), given(external));
-        let shared = Shared { protocol, client, logger, timeout: Mutex::default(), external };
+        let receiver = Receiver { logs: Box::new(Logger::new(on_log)), external: given(external) };
+        let shared = Shared { protocol, calls: HttpCalls::new(client, receiver), timeout: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -193,7 +170,7 @@ impl VgiHttpClient {
     /// retries; `None` means no limit.
     #[setter]
     fn set_timeout(&self, seconds: Option<f64>) -> PyResult<()> {
-        self.shared.client.set_timeout(timeout(seconds)?);
+        self.shared.calls.client().set_timeout(timeout(seconds)?);
         *lock(&self.shared.timeout) = seconds;
         Ok(())
     }
@@ -209,8 +186,8 @@ impl VgiHttpClient {
     ) -> PyResult<Bound<'py, PyAny>> {
         let called = method_of(&self.shared.protocol, method, MethodKind::Unary)?;
         let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
-        let answered = self.shared.with(py, |client, check| client.call(method, batch, metadata, check))?;
-        result_of(py, called, &self.shared.answer(py, answered)?)
+        let answer = driven(py, |check| self.shared.calls.call(method, batch, metadata, check))?;
+        result_of(py, called, &answer)
     }
 
     /// Open a stream.
@@ -225,15 +202,7 @@ impl VgiHttpClient {
         let called = method_of(&self.shared.protocol, method, MethodKind::Stream)?;
         let (batch, metadata) = (params(called, values)?, self::metadata(metadata)?);
         let header = called.header.is_some();
-        let mut stream = self.shared.with(py, |client, check| client.open(method, batch, metadata, header, check))?;
-        stream.take_logs().iter().try_for_each(|log| self.shared.logger.log(py, log))?;
-        // The failure is known already, so it is raised without reading the stream.
-        if let Some(failure) = stream.failure() {
-            return Err(rpc_error(py, failure));
-        }
-        if let Some(header) = stream.header.take() {
-            stream.header = Some(receive(py, self.shared.external.as_ref(), header, &self.shared.logger)?);
-        }
+        let stream = driven(py, |check| self.shared.calls.open(method, batch, metadata, header, check))?;
         Ok(VgiHttpClientStream { shared: Arc::clone(&self.shared), stream: Mutex::new(stream) })
     }
 
@@ -241,42 +210,27 @@ impl VgiHttpClient {
     fn describe(&self, py: Python<'_>) -> PyResult<BatchWithMetadata> {
         let empty = Batch::new(Arc::clone(self.shared.protocol.empty_schema()), Vec::new(), 1);
         let metadata = penstock_vgi::Metadata::new();
-        let answered =
-            self.shared.with(py, |client, check| client.call(penstock_vgi::DESCRIBE, empty, metadata, check))?;
-        annotated(py, &self.shared.answer(py, answered)?)
+        annotated(py, &driven(py, |check| self.shared.calls.call(penstock_vgi::DESCRIBE, empty, metadata, check))?)
     }
 
     /// Return URLs for uploading requests, those for fetching them, and their expiry in microseconds since 1970.
     fn upload_urls(&self, py: Python<'_>, count: i64) -> PyResult<Vec<(String, String, i64)>> {
-        let answered = self.shared.with(py, |client, check| client.upload_urls(count, check))?;
-        let urls = read_upload_urls(&self.shared.answer(py, answered)?).map_err(IntoVgiErr::into_vgi_err)?;
+        let urls = driven(py, |check| self.shared.calls.upload_urls(count, check))?;
         Ok(urls.into_iter().map(|each| (each.upload, each.download, each.expires_at)).collect())
     }
 
-    /// Return the server's capabilities: the headers of its response.
-    fn capabilities(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
-        let headers = self.shared.with(py, HttpClient::capabilities)?;
-        Ok(headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    /// Return the server's capabilities: the most bytes of a request, whether it issues upload URLs, the most bytes of an
+    /// upload, and for how many seconds this may be kept.
+    fn capabilities(&self, py: Python<'_>) -> PyResult<CapabilityFields> {
+        let read = driven(py, |check| self.shared.calls.client().capabilities(check))?;
+        Ok((read.max_request_bytes, read.upload_urls, read.max_upload_bytes, read.max_age))
     }
 }
 
 impl VgiHttpClientStream {
-    fn next(&self, py: Python<'_>, mut input: Option<Batch>) -> PyResult<Option<BatchWithMetadata>> {
-        loop {
-            let now = input.take();
-            let (shared, stream) = (&self.shared, &self.stream);
-            let answer = shared.with(py, |client, check| client.next(&mut lock(stream), now, check))?;
-            match answer {
-                Answer::Log(log) => shared.logger.log(py, &log)?,
-                Answer::End => return Ok(None),
-                Answer::Batch(batch) => {
-                    let mut batch = receive(py, shared.external.as_ref(), batch, &shared.logger)?;
-                    lock(stream).found_token(&mut batch);
-                    return annotated(py, &batch).map(Some);
-                }
-                answer @ Answer::Failed(_) => return expect_batch(py, answer).map(|_| None),
-            }
-        }
+    fn next(&self, py: Python<'_>, input: Option<Batch>) -> PyResult<Option<BatchWithMetadata>> {
+        let batch = driven(py, |check| self.shared.calls.next(&self.stream, input, check))?;
+        batch.map(|batch| annotated(py, &batch)).transpose()
     }
 }
 
@@ -307,7 +261,7 @@ impl VgiHttpClientStream {
 
     /// Tell the server that the stream is cancelled.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.with(py, |client, check| client.cancel(&mut lock(&self.stream), check))
+        driven(py, |check| self.shared.calls.client().cancel(&mut lock(&self.stream), check))
     }
 
     /// Discard the stream: the server keeps no state of it.

@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_io::tls::{Identity as Certificate, ServerTls};
-use penstock_vgi::http::{Config, Request, RequestStart, Service};
+use penstock_vgi::http::{Config, Request, Service};
 use penstock_vgi_net::Counters;
-use penstock_vgi_net::http::{HttpListener, Progress};
+use penstock_vgi_net::external::External;
+use penstock_vgi_net::http::{HttpCall, HttpListener};
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 use crate::pipestream::address;
 use crate::pipestream::options::pair;
 use crate::vgi::errors::misuse;
-use crate::vgi::external::External;
-use crate::vgi::http_call::{RequestHead, Stage, VgiHttpCall};
+use crate::vgi::http_call::VgiHttpCall;
 
 /// The options: the attributes of a dataclass of `penstock.vgi.http`.
 #[derive(FromPyObject)]
@@ -103,15 +103,8 @@ impl VgiHttp {
         remote: String,
     ) -> VgiHttpCall {
         let request = Request { method, path, headers: headers.into_iter().collect(), body: Vec::new() };
-        let request_head = RequestHead::new(&request, query, remote);
-        let stage = match self.service.begin(request) {
-            RequestStart::Done(response) => {
-                self.counters.answered(&request_head.method, response.status);
-                Stage::Done(Some(response))
-            }
-            RequestStart::Call(pending) => Stage::Pending(pending),
-        };
-        VgiHttpCall::new(request_head, stage, Arc::clone(&self.counters), self.external.clone())
+        let (counters, external) = (Arc::clone(&self.counters), self.external.clone());
+        VgiHttpCall::new(HttpCall::begin(&self.service, request, query, remote, counters, external), None)
     }
 
     /// Listen with the core's own server; with a certificate, over TLS.
@@ -161,16 +154,9 @@ impl VgiHttpServer {
     /// Wait for the next call; `None` once the server is closed. Do not call this on the thread that handles signals.
     fn next(&self, py: Python<'_>) -> Option<VgiHttpCall> {
         let waiting = py.detach(|| self.listener.next_call())?;
-        let request_head = RequestHead::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
-        let (pending, progress, verdict) = waiting.into_parts();
-        let (head, auth) = match progress {
-            Progress::Head => (true, None),
-            Progress::Whole => (false, None),
-            Progress::Admitted(caller) => (false, caller.downcast::<Py<PyAny>>().ok().map(|auth| *auth)),
-        };
-        let call =
-            VgiHttpCall::new(request_head, Stage::Pending(pending), Arc::clone(&self.counters), self.external.clone());
-        Some(call.with_verdict(Box::new(verdict), head, auth))
+        let (call, caller) = HttpCall::take(waiting, Arc::clone(&self.counters), self.external.clone());
+        let auth = caller.and_then(|caller| caller.downcast::<Py<PyAny>>().ok()).map(|auth| *auth);
+        Some(VgiHttpCall::new(call, auth))
     }
 
     /// Accept no more calls, and wait for running ones.

@@ -1,7 +1,10 @@
 use penstock_vgi::Log;
+use penstock_vgi_net::{ApplicationError, LogSink};
 use pyo3::prelude::*;
 
-/// Passes on a server's log messages.
+use super::errors::raised;
+
+/// Passes on a server's log messages to a function of Python.
 pub(crate) struct Logger {
     on_log: Option<Py<PyAny>>,
 }
@@ -10,9 +13,16 @@ impl Logger {
     pub(crate) fn new(on_log: Option<Py<PyAny>>) -> Self {
         Self { on_log }
     }
+}
 
-    pub(crate) fn log(&self, py: Python<'_>, log: &Log) -> PyResult<()> {
+impl LogSink for Logger {
+    fn log(&self, log: &Log) -> Result<(), ApplicationError> {
         let Some(on_log) = &self.on_log else { return Ok(()) };
-        on_log.call1(py, (&log.level, &log.message, &log.extra, &log.server_id, &log.request_id)).map(drop)
+        let fields = (&log.level, &log.message, &log.extra, &log.server_id, &log.request_id);
+        let passed = Python::attach(|py| on_log.call1(py, fields).map(drop));
+        passed.map_err(|error| {
+            let message = error.to_string();
+            raised(error, message)
+        })
     }
 }

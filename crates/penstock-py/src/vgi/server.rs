@@ -1,19 +1,21 @@
 //! The server for Python: it takes calls and answers them.
 
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arrow_schema::SchemaRef;
 use penstock_io::sync::lock;
 use penstock_vgi::http::Service;
-use penstock_vgi::{Batch, Call, Class, Description, Dialect, Event, Failure, Limits, Log, MethodKind, ServerConfig};
-use penstock_vgi_net::{Channel, Counters, MetricsEndpoint, ServerConnection};
+use penstock_vgi::{Batch, Description, Dialect, Limits, Log, Metadata, ServerConfig};
+use penstock_vgi_net::external::External;
+use penstock_vgi_net::{Channel, Check, Counters, MetricsEndpoint, ServerCall, ServerCalls, ServerConnection};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, metadata_to_python, schema};
-use super::errors::{IntoVgiErr, busy, failure, misuse};
-use super::external::{External, VgiExternal, given};
-use super::files::{VgiTls, channel, waiting};
+use super::errors::{IntoVgiErr, failure, misuse};
+use super::external::{VgiExternal, given};
+use super::files::{VgiTls, channel, driven};
 use super::http_server::{HttpOptions, VgiHttp};
 use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
@@ -34,29 +36,13 @@ pub(crate) struct VgiServer {
 /// A connection from which Python takes calls.
 #[pyclass(frozen, name = "VgiConnection", module = "penstock._core")]
 pub(crate) struct VgiConnection {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    protocol: Arc<penstock_vgi::Protocol>,
-    connection: Mutex<ServerConnection>,
-    counters: Arc<Counters>,
-    external: Option<Arc<External>>,
+    calls: Arc<ServerCalls>,
 }
 
 /// A call that waits for its answer.
 #[pyclass(frozen, name = "VgiCall", module = "penstock._core")]
 pub(crate) struct VgiCall {
-    shared: Arc<Shared>,
-    call: Call,
-    state: Mutex<CallState>,
-}
-
-#[derive(Default)]
-struct CallState {
-    /// Whether it was answered, or its stream has ended.
-    done: bool,
-    cancelled: bool,
+    call: ServerCall,
 }
 
 #[pymethods]
@@ -124,18 +110,8 @@ impl VgiServer {
         let config = ServerConfig { seed: penstock_vgi_net::seed(), ..self.config.clone() };
         let counters = Arc::clone(&self.counters);
         let connection = ServerConnection::new(Arc::clone(&self.protocol), config, channel, segment, counters);
-        let mut connection = connection.map_err(IntoVgiErr::into_vgi_err)?;
-        if self.external.is_some() {
-            connection.machine().follow_pointers();
-        }
-        self.counters.connection();
-        let shared = Shared {
-            protocol: Arc::clone(&self.protocol),
-            connection: Mutex::new(connection),
-            counters: Arc::clone(&self.counters),
-            external: self.external.clone(),
-        };
-        Ok(VgiConnection { shared: Arc::new(shared) })
+        let connection = connection.map_err(IntoVgiErr::into_vgi_err)?;
+        Ok(VgiConnection { calls: Arc::new(ServerCalls::new(connection, self.external.clone())) })
     }
 }
 
@@ -174,41 +150,14 @@ impl VgiMetrics {
     }
 }
 
-impl Shared {
-    /// Use the connection without the interpreter's lock.
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut ServerConnection, penstock_vgi_net::Check<'_>) -> penstock_vgi_net::Result<T> + Send,
-    ) -> PyResult<T> {
-        let (result, raised) = waiting(py, |check| match self.connection.try_lock() {
-            Ok(mut connection) => work(&mut connection, check),
-            Err(TryLockError::Poisoned(poisoned)) => work(&mut poisoned.into_inner(), check),
-            Err(TryLockError::WouldBlock) => Err(busy()),
-        });
-        result.map_err(|error| raised.unwrap_or_else(|| error.into_vgi_err()))
-    }
-
-    /// Return the batch behind a pointer, if pointers are resolved here.
-    fn fetch(&self, py: Python<'_>, batch: Batch) -> PyResult<Result<Batch, Failure>> {
-        self.external.as_ref().map_or_else(|| Ok(Ok(batch.clone())), |external| external.fetch(py, batch.clone()))
-    }
-
-    /// Return the batch, or a pointer to it and the log messages before it. Shared memory takes precedence.
-    fn elsewhere(&self, py: Python<'_>, batch: Batch) -> PyResult<Batch> {
-        let Some(external) = self.external.as_ref().filter(|external| external.takes(&batch)) else { return Ok(batch) };
-        let logs = self.with(py, |connection, _| {
-            Ok((!connection.shares()).then(|| connection.machine().waiting_logs(&batch.schema)))
-        })?;
-        let Some(mut cycle) = logs else { return Ok(batch) };
-        let schema = Arc::clone(&batch.schema);
-        cycle.push(batch);
-        let pointer = external.store(py, &schema, &cycle)?;
-        self.with(py, |connection, _| {
-            connection.machine().forget_logs();
-            Ok(())
-        })?;
-        Ok(pointer)
+/// Return the batch of a result: a column for the value, or none for a method that returns nothing.
+pub(super) fn result_batch(schema: &SchemaRef, value: &Bound<'_, PyAny>) -> PyResult<Batch> {
+    match schema.fields().first() {
+        None => Ok(Batch::empty(schema, Metadata::new())),
+        Some(field) => {
+            let array = values::from_python(value, field, "the result")?;
+            Ok(Batch::new(Arc::clone(schema), vec![array], 1))
+        }
     }
 }
 
@@ -216,78 +165,18 @@ impl Shared {
 impl VgiConnection {
     /// Return the next call; `None` once the client has closed its end. A call that was left without an answer fails.
     fn next(&self, py: Python<'_>) -> PyResult<Option<VgiCall>> {
-        self.shared.with(py, |connection, check| connection.settle(check))?;
-        loop {
-            let event = self.shared.with(py, |connection, check| {
-                loop {
-                    match connection.next_event(check)? {
-                        None => return Ok(None),
-                        Some(event @ (Event::Call(_) | Event::Pointer(_))) => return Ok(Some(event)),
-                        // These events belong to the rest of a stream whose call was dropped.
-                        Some(Event::Input(_) | Event::InputEnd | Event::Cancelled | Event::Abandoned) => {}
-                    }
-                }
-            })?;
-            match event {
-                Some(Event::Call(call)) => {
-                    self.shared.counters.call(call.request.bytes);
-                    return Ok(Some(VgiCall { shared: Arc::clone(&self.shared), call, state: Mutex::default() }));
-                }
-                Some(Event::Pointer(batch)) => {
-                    let found = self.shared.fetch(py, batch)?;
-                    self.shared.with(py, |connection, check| {
-                        connection.machine().resolved(found)?;
-                        connection.flush(check)
-                    })?;
-                }
-                Some(Event::Input(_) | Event::InputEnd | Event::Cancelled | Event::Abandoned) | None => {
-                    return Ok(None);
-                }
-            }
-        }
+        Ok(driven(py, |check| self.calls.next_call(check))?.map(|call| VgiCall { call }))
     }
 }
 
 impl VgiCall {
-    fn method(&self) -> PyResult<&penstock_vgi::Method> {
-        self.shared.protocol.method(self.call.request.method).ok_or_else(|| misuse("the method is gone"))
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, CallState> {
-        lock(&self.state)
-    }
-
-    /// Return the input behind a pointer, in its schema; `None` if the stream has failed because of it.
-    fn follow(&self, py: Python<'_>, batch: Batch) -> PyResult<Option<Batch>> {
-        let found = self.shared.fetch(py, batch)?;
-        self.shared.with(py, |connection, check| {
-            let batch = match found {
-                Ok(batch) => connection.machine().conform(batch)?,
-                Err(failure) => {
-                    connection.machine().fail(&failure)?;
-                    None
-                }
-            };
-            if batch.is_none() {
-                connection.flush(check)?;
-            }
-            Ok(batch)
-        })
-    }
-
-    /// Answer the call, once.
-    fn answer(
+    /// Do a step of the call without the interpreter's lock.
+    fn step<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut ServerConnection) -> penstock_vgi_net::Result<()> + Send,
-    ) -> PyResult<()> {
-        if self.state().done {
-            return Err(misuse("the call was answered, or its stream has ended"));
-        }
-        self.shared.with(py, |connection, check| {
-            work(connection)?;
-            connection.flush(check)
-        })
+        step: impl FnOnce(&ServerCall, Check<'_>) -> penstock_vgi_net::Result<T> + Send,
+    ) -> PyResult<T> {
+        driven(py, |check| step(&self.call, check))
     }
 }
 
@@ -295,75 +184,51 @@ impl VgiCall {
 impl VgiCall {
     #[getter(method)]
     fn name(&self) -> PyResult<&str> {
-        Ok(&self.method()?.name)
+        Ok(&self.call.method().map_err(IntoVgiErr::into_vgi_err)?.name)
     }
 
     #[getter]
     fn index(&self) -> usize {
-        self.call.request.method
+        self.call.call().request.method
     }
 
     #[getter]
     fn request_id(&self) -> &str {
-        &self.call.request_id
+        &self.call.call().request_id
     }
 
     #[getter]
     fn bytes_in(&self) -> u64 {
-        self.call.request.bytes
+        self.call.call().request.bytes
     }
 
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        metadata_to_python(py, &self.call.request.metadata)
+        metadata_to_python(py, &self.call.call().request.metadata)
     }
 
     /// Return the received parameters.
     #[getter]
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (field, value) in self.method()?.params.fields().iter().zip(&self.call.request.values) {
-            if let Some(value) = value {
-                dict.set_item(field.name(), values::to_python(py, value, field)?)?;
-            }
-        }
-        Ok(dict)
+        let method = self.call.method().map_err(IntoVgiErr::into_vgi_err)?;
+        values::to_dict(py, &method.params, &self.call.call().request.values)
     }
 
     /// Return whether the client has cancelled the stream.
     #[getter]
     fn cancelled(&self) -> bool {
-        self.state().cancelled
+        self.call.is_cancelled()
     }
 
     /// Add a log message before the answer, or before the stream's next batch.
     fn log(&self, py: Python<'_>, level: String, message: String, extra_json: Option<String>) -> PyResult<()> {
-        self.shared.with(py, |connection, _| {
-            connection.machine().log(Log::new(level, message, extra_json));
-            Ok(())
-        })
+        self.step(py, |call, _| call.log(Log::new(level, message, extra_json)))
     }
 
     /// Answer a unary call.
     fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let method = self.method()?;
-        if method.kind != MethodKind::Unary {
-            return Err(misuse("a stream is opened, not replied to"));
-        }
-        let batch = match method.result.fields().first() {
-            None => Batch::empty(&method.result, penstock_vgi::Metadata::new()),
-            Some(field) => {
-                let array = values::from_python(value, field, "the result")?;
-                Batch::new(Arc::clone(&method.result), vec![array], 1)
-            }
-        };
-        let batch = self.shared.elsewhere(py, batch)?;
-        self.answer(py, |connection| {
-            let batch = connection.share(batch)?;
-            Ok(connection.machine().reply(&batch)?)
-        })?;
-        self.state().done = true;
-        Ok(())
+        let batch = result_batch(self.call.result().map_err(IntoVgiErr::into_vgi_err)?, value)?;
+        self.step(py, |call, check| call.reply(batch, check))
     }
 
     /// Answer with an error.
@@ -376,10 +241,7 @@ impl VgiCall {
         extra_json: String,
     ) -> PyResult<()> {
         let (_, failure) = failure(kind, error_type, message, extra_json)?;
-        self.shared.counters.failure();
-        self.answer(py, |connection| Ok(connection.machine().fail(&failure)?))?;
-        self.state().done = true;
-        Ok(())
+        self.step(py, |call, check| call.fail(&failure, check))
     }
 
     /// Open the stream of the call.
@@ -391,70 +253,24 @@ impl VgiCall {
         header: Option<PyBatch>,
     ) -> PyResult<()> {
         let (output, input) = (schema(output_schema)?, schema(input_schema)?);
-        let header = header.map(|PyBatch(batch)| self.shared.elsewhere(py, batch)).transpose()?;
-        self.answer(py, |connection| Ok(connection.machine().open(&output, &input, header.as_ref())?))
+        let header = header.map(|PyBatch(batch)| batch);
+        self.step(py, |call, check| call.open(&output, &input, header, check))
     }
 
     /// Return the stream's next input; `None` at its end, or if the client has cancelled it.
     fn read(&self, py: Python<'_>) -> PyResult<Option<BatchWithMetadata>> {
-        if self.state().done {
-            return Ok(None);
-        }
-        let follows = self.shared.external.is_some();
-        let event = self.shared.with(py, |connection, check| {
-            loop {
-                match connection.next_event(check)? {
-                    Some(Event::Input(batch)) => {
-                        if follows && batch.class() == Class::External {
-                            return Ok(Some(Event::Pointer(batch)));
-                        }
-                        if let Some(batch) = connection.machine().conform(batch)? {
-                            return Ok(Some(Event::Input(batch)));
-                        }
-                        connection.flush(check)?;
-                        return Ok(None);
-                    }
-                    Some(event @ (Event::InputEnd | Event::Cancelled)) => return Ok(Some(event)),
-                    Some(Event::Abandoned) | None => return Ok(None),
-                    Some(Event::Call(_) | Event::Pointer(_)) => {}
-                }
-            }
-        })?;
-        let event = match event {
-            Some(Event::Pointer(batch)) => self.follow(py, batch)?.map(Event::Input),
-            event => event,
-        };
-        match event {
-            Some(Event::Input(batch)) => annotated(py, &batch).map(Some),
-            Some(Event::Cancelled) => {
-                self.state().cancelled = true;
-                Ok(None)
-            }
-            Some(Event::InputEnd) => Ok(None),
-            Some(Event::Call(_) | Event::Pointer(_) | Event::Abandoned) | None => {
-                self.state().done = true;
-                Ok(None)
-            }
-        }
+        let batch = self.step(py, ServerCall::read)?;
+        batch.map(|batch| annotated(py, &batch)).transpose()
     }
 
     /// Answer the last input.
     fn emit(&self, py: Python<'_>, batch: PyBatch, metadata: Option<Bound<'_, PyDict>>) -> PyResult<()> {
         let batch = batch.0.with_metadata(self::metadata(metadata.as_ref())?);
-        let batch = self.shared.elsewhere(py, batch)?;
-        self.answer(py, |connection| {
-            let batch = connection.share(batch)?;
-            Ok(connection.machine().emit(&batch)?)
-        })
+        self.step(py, |call, check| call.emit(batch, check))
     }
 
     /// End the output.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        if self.state().done {
-            return Ok(());
-        }
-        self.answer(py, |connection| Ok(connection.machine().finish()?))?;
-        self.state().done = true;
-        Ok(())
+        self.step(py, ServerCall::finish)
     }
 }

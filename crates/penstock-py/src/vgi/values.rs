@@ -12,11 +12,11 @@ use arrow_array::types::{
 use arrow_array::{
     Array, ArrayRef, BinaryArray, LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, new_null_array,
 };
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::{DataType, FieldRef, SchemaRef};
 use pyo3::BoundObject;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyString};
 use pyo3_arrow::PyArray;
 
 use super::batches::array_to_python;
@@ -58,6 +58,21 @@ pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef
         }
         _ => array_to_python(py, array, field),
     }
+}
+
+/// Return the parameters of a request that it has, by name.
+pub(crate) fn to_dict<'py>(
+    py: Python<'py>,
+    params: &SchemaRef,
+    values: &[Option<ArrayRef>],
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (field, value) in params.fields().iter().zip(values) {
+        if let Some(value) = value {
+            dict.set_item(field.name(), to_python(py, value, field)?)?;
+        }
+    }
+    Ok(dict)
 }
 
 /// Return an array of length 1 with a value, in the type of its field.

@@ -9,6 +9,7 @@ use penstock_io::runtime::{Interrupted, PerProcess, WaitError, wait};
 use penstock_io::sync::lock;
 use penstock_io::tls::public;
 use penstock_vgi::external::Fetched;
+use penstock_vgi::http::inflate;
 use reqwest::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RANGE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
@@ -77,6 +78,12 @@ impl Fetcher {
             }
         };
         Ok(Fetched { bytes, zstd, took: begun.elapsed() })
+    }
+
+    /// Fetch the object at a URL, inflated.
+    pub fn fetch_inflated(&self, url: &str, check: Check<'_>) -> Result<Vec<u8>> {
+        let fetched = self.fetch(url, check)?;
+        if fetched.zstd { Ok(inflate(&fetched.bytes, self.options.max_bytes)?) } else { Ok(fetched.bytes) }
     }
 
     /// Upload bytes to a URL that was issued for that.

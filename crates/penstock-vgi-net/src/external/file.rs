@@ -30,12 +30,17 @@ pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>>
 
 /// Write a new file below the folder.
 pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> {
-    let path = inside(root, url, |path| {
-        let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
-        Ok(path.parent().ok_or(std::io::ErrorKind::InvalidInput)?.canonicalize()?.join(name))
-    })?;
+    let path = inside(root, url, place)?;
     let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| file.write_all(bytes));
     written.map_err(|error| Error::io(url.as_str(), error))
+}
+
+/// Return the real path of a file that need not exist: only its folder must.
+fn place(path: &Path) -> std::io::Result<PathBuf> {
+    let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    // The folder of a name alone is the current one, whose empty path the system does not resolve.
+    Ok(folder.unwrap_or(Path::new(".")).canonicalize()?.join(name))
 }
 
 /// Return the path of a URL, and refuse paths that leave the folder.
@@ -56,6 +61,14 @@ mod tests {
     use penstock_wire::ErrorKind;
 
     use super::*;
+
+    #[test]
+    fn a_file_directly_below_its_root_or_named_alone_has_a_folder() {
+        assert_eq!(place(Path::new("/object")).unwrap(), Path::new("/object"));
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        assert_eq!(place(Path::new("object")).unwrap(), here.join("object"));
+        assert!(place(Path::new("/")).is_err(), "it is no file");
+    }
 
     #[test]
     fn nothing_outside_the_folder_is_read_or_written() {

@@ -43,9 +43,12 @@ impl Resolver {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
+            if error.ends_wait() {
+                return Err(error);
+            }
             tried += 1;
             let passes = matches!(error.kind(), ErrorKind::Io | ErrorKind::Deadline | ErrorKind::Malformed);
-            if !passes || tried >= tries || matches!(error, Error::Interrupted) {
+            if !passes || tried >= tries {
                 return Err(Error::External { tries: tried, source: Box::new(error) });
             }
             pause(self.retry_delay, &mut *check)?;

@@ -18,7 +18,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method};
 
-use crate::external::Fetcher;
+use super::capabilities::Capabilities;
+use crate::external::External;
 use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -83,21 +84,9 @@ pub trait HttpSender: Send + Sync {
 pub struct HttpClient {
     sender: Box<dyn HttpSender>,
     options: ClientOptions,
-    uploads: Option<Uploads>,
+    /// The policy about requests that are too large for the server.
+    uploads: Option<Arc<External>>,
     state: Mutex<State>,
-}
-
-/// Decides whether a URL issued by a server may be used.
-pub type Allowed = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
-
-/// Uploads requests that are too large for a server.
-pub struct Uploads {
-    /// Performs the uploads.
-    pub fetcher: Arc<Fetcher>,
-    /// Decides which URLs may be used.
-    pub allowed: Allowed,
-    /// Requests of this size are uploaded even if the server would accept them.
-    pub threshold: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -106,29 +95,8 @@ struct State {
     /// Whether the server has announced zstd.
     zstd: bool,
     /// What the server has announced about large requests.
-    large: Large,
+    announced: Capabilities,
     timeout: Option<Duration>,
-}
-
-/// What a server announces about large requests.
-#[derive(Debug, Clone, Copy, Default)]
-struct Large {
-    /// The most bytes of a request.
-    request: Option<u64>,
-    /// Whether it issues URLs for uploads.
-    urls: bool,
-    /// The most bytes of an upload.
-    upload: Option<u64>,
-}
-
-impl Large {
-    /// Read the headers of a response. `None` if they say nothing about it, as those of a proxy.
-    fn of(headers: &Headers) -> Option<Self> {
-        let number = |name| headers.get(name).and_then(|text| text.trim().parse().ok());
-        let request = number(core::MAX_REQUEST_BYTES);
-        let urls = headers.get(core::UPLOAD_URLS).is_some_and(|value| value.trim() == "true");
-        (urls || request.is_some()).then(|| Self { request, urls, upload: number(core::MAX_UPLOAD_BYTES) })
-    }
 }
 
 impl fmt::Debug for HttpClient {
@@ -198,9 +166,9 @@ impl HttpClient {
         Self { sender, options, uploads: None, state: Mutex::new(state) }
     }
 
-    /// Upload requests that are too large for the server.
+    /// Upload requests that are too large for the server, to URLs that the policy allows.
     #[must_use]
-    pub fn with_uploads(self, uploads: Uploads) -> Self {
+    pub fn with_uploads(self, uploads: Arc<External>) -> Self {
         Self { uploads: Some(uploads), ..self }
     }
 
@@ -227,15 +195,16 @@ impl HttpClient {
         Ok(found.to_owned())
     }
 
-    /// Return the server's capabilities: the headers of its response.
-    pub fn capabilities(&self, check: Check<'_>) -> Result<Headers> {
+    /// Return the server's capabilities.
+    pub fn capabilities(&self, check: Check<'_>) -> Result<Capabilities> {
         let prefix = self.prefix(check)?;
         let answer = self.sent("OPTIONS", &format!("{prefix}/__capabilities__"), Vec::new(), true, check)?;
         if answer.status < 300 && answer.headers.get("Cache-Control").is_some() {
-            return Ok(answer.headers);
+            return Ok(Capabilities::of(&answer.headers));
         }
         // Dialect 0.10 announces them there.
-        Ok(self.send("OPTIONS", &format!("{prefix}/health"), Vec::new(), true, check)?.headers)
+        let answer = self.send("OPTIONS", &format!("{prefix}/health"), Vec::new(), true, check)?;
+        Ok(Capabilities::of(&answer.headers))
     }
 
     /// Call a unary method.
@@ -310,13 +279,14 @@ impl HttpClient {
         let mut response = None;
         if !self.is_too_large(&pieces) {
             let sent = self.send("POST", &path, concat(&pieces), again, check)?;
-            let refused = sent.status == TOO_LARGE && self.uploads.is_some() && self.state().large.urls;
+            let refused = sent.status == TOO_LARGE && self.uploads.is_some() && self.state().announced.upload_urls;
             response = Some(sent).filter(|_| !refused);
         }
         let response = match response {
             Some(response) => response,
             None => match self.put_elsewhere(&pieces, check) {
                 Ok(body) => self.send("POST", &path, body, again, check)?,
+                Err(error) if error.ends_wait() => return Err(error),
                 Err(error) => return Ok(not_stored(&error)),
             },
         };
@@ -330,9 +300,10 @@ impl HttpClient {
     /// Return whether a body should be uploaded before the server has refused it.
     fn is_too_large(&self, pieces: &[Buffer]) -> bool {
         let Some(uploads) = &self.uploads else { return false };
-        let large = self.state().large;
+        let announced = self.state().announced;
         let length: usize = pieces.iter().map(Buffer::len).sum();
-        large.urls && [uploads.threshold, large.request].into_iter().flatten().any(|most| length as u64 > most)
+        announced.upload_urls
+            && [uploads.threshold(), announced.max_request_bytes].into_iter().flatten().any(|most| length as u64 > most)
     }
 
     /// Upload a body to a URL of the server, and return the body that points there.
@@ -340,7 +311,7 @@ impl HttpClient {
         let wrong = Error::Location;
         let uploads = self.uploads.as_ref().ok_or_else(|| wrong("uploads are not configured".to_owned()))?;
         let body = concat(pieces);
-        if let Some(most) = self.state().large.upload.filter(|most| body.len() as u64 > *most) {
+        if let Some(most) = self.state().announced.max_upload_bytes.filter(|most| body.len() as u64 > *most) {
             let message = format!("the request has {} bytes, above the server's limit of {most}", body.len());
             return Err(Error::Size(message));
         }
@@ -353,9 +324,9 @@ impl HttpClient {
         let url = url.transpose()?.and_then(|urls| urls.into_iter().next());
         let UploadUrl { upload, download, .. } =
             url.ok_or_else(|| wrong("the server issued no upload URL".to_owned()))?;
-        (uploads.allowed)(&upload)?;
-        (uploads.allowed)(&download)?;
-        uploads.fetcher.put(&upload, body, core::ARROW, check)?;
+        uploads.validate(&upload)?;
+        uploads.validate(&download)?;
+        uploads.resolver().fetcher.put(&upload, body, core::ARROW, check)?;
         Ok(external::pointer_body(pieces, &download, &self.options.limits)?.concat())
     }
 
@@ -426,7 +397,7 @@ impl HttpClient {
                 let response = sent?;
                 let mut state = self.state();
                 state.zstd |= response.headers.get("Accept-Encoding").is_some_and(|codings| codings.contains("zstd"));
-                state.large = Large::of(&response.headers).unwrap_or(state.large);
+                state.announced = Capabilities::announced(&response.headers).unwrap_or(state.announced);
                 drop(state);
                 return Ok(response);
             };

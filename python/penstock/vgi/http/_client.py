@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -256,12 +255,12 @@ def http_capabilities(
     """Ask a server what it takes."""
     core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry)
     with transport_errors("capabilities"):
-        said = {name.lower(): value for name, value in core.capabilities()}
+        request, urls, upload, seconds = core.capabilities()
     return HttpServerCapabilities(
-        max_request_bytes=_number(said.get("vgi-max-request-bytes")),
-        upload_url_support=said.get("vgi-upload-url-support") == "true",
-        max_upload_bytes=_number(said.get("vgi-max-upload-bytes")),
-        cache_expires_at=_expiry(said.get("cache-control", "")),
+        max_request_bytes=request,
+        upload_url_support=urls,
+        max_upload_bytes=upload,
+        cache_expires_at=None if seconds is None else time.time() + seconds,
     )
 
 
@@ -278,12 +277,3 @@ def request_upload_urls(
     with transport_errors("request_upload_urls"):
         found = core.upload_urls(count)
     return [UploadUrl(put, get, _EPOCH + timedelta(microseconds=until)) for put, get, until in found]
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
-
-
-def _expiry(cache_control: str) -> float | None:
-    found = re.search(r"max-age=(\d+)", cache_control)
-    return None if found is None else time.time() + int(found[1])

@@ -1,0 +1,361 @@
+//! A call at a server over HTTP: its caller is authenticated, then a method answers. The request comes from our own
+//! server, or from the application's web server.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use arrow_schema::SchemaRef;
+use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
+use penstock_vgi::http::{Call, Headers, Kind, Pending, Request, RequestStart, Response, Service, UploadUrl};
+use penstock_vgi::{Batch, Failure, Identity};
+
+use super::now;
+use super::queue::{Caller, Progress, Verdict, Waiting};
+use crate::counters::Counters;
+use crate::external::External;
+use crate::{Check, Error, Result};
+
+/// The parts of a request by which a caller is authenticated.
+#[derive(Debug, Clone)]
+pub struct RequestHead {
+    /// The method of HTTP.
+    pub method: String,
+    /// The decoded path.
+    pub path: String,
+    /// The query of the URL.
+    pub query: String,
+    /// The headers.
+    pub headers: Headers,
+    /// The caller's address.
+    pub remote: String,
+}
+
+impl RequestHead {
+    fn new(request: &Request, query: String, remote: String) -> Self {
+        let Request { method, path, headers, .. } = request;
+        Self { method: method.clone(), path: path.clone(), query, headers: headers.clone(), remote }
+    }
+}
+
+/// The stage of a call.
+///
+/// ```text
+///  Pending ── authenticated ─▶ Called ── reply, fail, finish ─▶ Done
+///     └── unauthorized, error, admit ───────────────────────────▲
+/// ```
+enum Stage {
+    /// Its caller is not authenticated yet.
+    Pending(Box<Pending>),
+    /// A method is to answer.
+    Called(Box<Call>),
+    /// The response, until it is taken; none if our own server has it, or has the call back.
+    Done(Option<Response>),
+}
+
+type VerdictSender = Box<dyn FnOnce(Verdict) + Send>;
+
+/// Where the response of a call goes.
+///
+/// ```text
+///  Head, Whole ── admit, or a response ─▶ Informed          WebServer: stays
+/// ```
+enum Destination {
+    /// The application's web server, which takes it from the call, and passes the body later.
+    WebServer,
+    /// Our own server, which has read the head alone.
+    Head(VerdictSender),
+    /// Our own server, which has read the body as well.
+    Whole(VerdictSender),
+    /// Our own server, which has the verdict.
+    Informed,
+}
+
+/// A request, from authentication to its response.
+pub struct HttpCall {
+    head: RequestHead,
+    stage: Mutex<Stage>,
+    destination: Mutex<Destination>,
+    counters: Arc<Counters>,
+    external: Option<Arc<External>>,
+}
+
+impl fmt::Debug for HttpCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpCall").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+impl HttpCall {
+    /// Begin a request of the application's web server, with a decoded path. Pass its body to
+    /// [`receive`](Self::receive).
+    pub fn begin(
+        service: &Arc<Service>,
+        request: Request,
+        query: String,
+        remote: String,
+        counters: Arc<Counters>,
+        external: Option<Arc<External>>,
+    ) -> Self {
+        let head = RequestHead::new(&request, query, remote);
+        let stage = match service.begin(request) {
+            RequestStart::Done(response) => {
+                counters.answered(&head.method, response.status);
+                Stage::Done(Some(response))
+            }
+            RequestStart::Call(pending) => Stage::Pending(pending),
+        };
+        let (stage, destination) = (Mutex::new(stage), Mutex::new(Destination::WebServer));
+        Self { head, stage, destination, counters, external }
+    }
+
+    /// Take a call from the queue of our own server. Return it with what was passed to [`admit`](Self::admit), if it
+    /// comes back with its body.
+    pub fn take(waiting: Waiting, counters: Arc<Counters>, external: Option<Arc<External>>) -> (Self, Option<Caller>) {
+        let head = RequestHead::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
+        let (pending, progress, verdict) = waiting.into_parts();
+        let verdict = Box::new(verdict);
+        let (destination, caller) = match progress {
+            Progress::Head => (Destination::Head(verdict), None),
+            Progress::Whole => (Destination::Whole(verdict), None),
+            Progress::Admitted(caller) => (Destination::Whole(verdict), Some(caller)),
+        };
+        let (stage, destination) = (Mutex::new(Stage::Pending(pending)), Mutex::new(destination));
+        (Self { head, stage, destination, counters, external }, caller)
+    }
+
+    /// Return the head of the request.
+    pub const fn head(&self) -> &RequestHead {
+        &self.head
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        lock(&self.stage)
+    }
+
+    /// Return whether the call was answered.
+    pub fn is_done(&self) -> bool {
+        match &*self.stage() {
+            Stage::Pending(_) | Stage::Called(_) => false,
+            Stage::Done(_) => true,
+        }
+    }
+
+    /// Pass the response on.
+    fn respond(&self, stage: &mut Stage, response: Response) {
+        let mut destination = lock(&self.destination);
+        match std::mem::replace(&mut *destination, Destination::Informed) {
+            Destination::Head(verdict) | Destination::Whole(verdict) => {
+                // The call is dropped first, with its body, because sending the verdict frees the memory that they use.
+                *stage = Stage::Done(None);
+                verdict(Verdict::Answered(response));
+            }
+            other @ (Destination::WebServer | Destination::Informed) => {
+                *destination = other;
+                *stage = Stage::Done(Some(response));
+            }
+        }
+    }
+
+    /// Take the request of a caller who is not authenticated yet; the stage is [`Stage::Done`] meanwhile.
+    fn take_pending(&self, otherwise: &str) -> Result<Box<Pending>> {
+        let mut stage = self.stage();
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) => Ok(pending),
+            other @ (Stage::Called(_) | Stage::Done(_)) => {
+                *stage = other;
+                Err(Error::misuse(otherwise.to_owned()))
+            }
+        }
+    }
+
+    /// Answer a request without a method, and count it if it is refused.
+    fn refuse(&self, response: Response) {
+        // The description is answered without a method, which does not count as a refusal.
+        if response.status >= 400 {
+            self.counters.refused();
+        }
+        self.respond(&mut self.stage(), response);
+    }
+
+    /// Admit a caller whose body was not read yet: our own server reads it, and the call returns with the body and
+    /// `caller`. Return `false` if the body is present already, or is passed to [`receive`](Self::receive).
+    pub fn admit(&self, caller: Caller) -> bool {
+        let mut stage = self.stage();
+        let mut destination = lock(&self.destination);
+        let verdict = match std::mem::replace(&mut *destination, Destination::Informed) {
+            Destination::Head(verdict) => verdict,
+            other @ (Destination::WebServer | Destination::Whole(_) | Destination::Informed) => {
+                *destination = other;
+                return false;
+            }
+        };
+        match std::mem::replace(&mut *stage, Stage::Done(None)) {
+            Stage::Pending(pending) if !pending.wants_page() => {
+                verdict(Verdict::Admitted(pending, caller));
+                true
+            }
+            other @ (Stage::Pending(_) | Stage::Called(_) | Stage::Done(_)) => {
+                *destination = Destination::Head(verdict);
+                *stage = other;
+                false
+            }
+        }
+    }
+
+    /// Take the body of a web server's request. If it is too large, the call is answered.
+    pub fn receive(&self, body: Vec<u8>) -> Result<()> {
+        match self.take_pending("the call has its body")?.receive(body) {
+            Ok(pending) => *self.stage() = Stage::Pending(pending),
+            Err(response) => self.refuse(response),
+        }
+        Ok(())
+    }
+
+    /// Look at the request of a caller who is not authenticated yet; `None` afterwards.
+    pub fn pending<T>(&self, look: impl FnOnce(&Pending) -> T) -> Option<T> {
+        match &*self.stage() {
+            Stage::Pending(pending) => Some(look(pending)),
+            Stage::Called(_) | Stage::Done(_) => None,
+        }
+    }
+
+    /// Answer a request whose caller is not authenticated without a method.
+    pub fn answer(&self, make: impl FnOnce(Box<Pending>) -> Response) -> Result<()> {
+        self.refuse(make(self.take_pending("the caller is already authenticated")?));
+        Ok(())
+    }
+
+    /// Set the caller. An invalid request is answered then, and so is one whose values are behind a URL where they
+    /// cannot be fetched.
+    pub fn authenticated(&self, identity: Identity, check: Check<'_>) -> Result<()> {
+        let mut pending = self.take_pending("the caller is already authenticated")?;
+        if let Some(external) = &self.external
+            && let Some(pointer) = pending.pointer(&identity, now()).cloned()
+        {
+            match external.fetch(pointer, check) {
+                Ok(Ok(batch)) => pending.resolved(batch),
+                Ok(Err(failure)) => {
+                    self.counters.refused();
+                    self.respond(&mut self.stage(), pending.unresolved(&failure));
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.respond(&mut self.stage(), pending.error(500, "the server was interrupted"));
+                    return Err(error);
+                }
+            }
+        }
+        match pending.accept(identity, now()) {
+            Ok(call) => {
+                self.counters.call(call.request.bytes);
+                *self.stage() = Stage::Called(call);
+            }
+            Err(response) => self.refuse(response),
+        }
+        Ok(())
+    }
+
+    /// Use the call that a method is to answer.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Call) -> T) -> Result<T> {
+        match &mut *self.stage() {
+            Stage::Called(call) => Ok(work(call)),
+            Stage::Pending(_) => Err(Error::misuse("the caller is not authenticated yet".to_owned())),
+            Stage::Done(_) => Err(Error::misuse("the call was answered".to_owned())),
+        }
+    }
+
+    /// End the call with a response.
+    fn end(&self, work: impl FnOnce(&mut Call) -> penstock_vgi::Result<Response>) -> Result<()> {
+        let mut stage = self.stage();
+        match &mut *stage {
+            Stage::Called(call) => {
+                let response = work(call)?;
+                self.respond(&mut stage, response);
+                Ok(())
+            }
+            Stage::Pending(_) | Stage::Done(_) => Err(Error::misuse("the call was answered".to_owned())),
+        }
+    }
+
+    /// Return the batch, or a pointer to it and the log messages before it.
+    fn store(&self, batch: Batch) -> Result<Batch> {
+        let Some(external) = self.external.as_ref().filter(|external| external.stores(&batch)) else {
+            return Ok(batch);
+        };
+        let logs = self.with(|call| call.waiting_logs(&batch.schema))?;
+        let pointer = external.store(logs, batch)?;
+        self.with(|call| {
+            call.forget_logs();
+            pointer
+        })
+    }
+
+    /// Return the schema of the answer of a unary call.
+    pub fn result(&self) -> Result<SchemaRef> {
+        let result = self.with(|call| {
+            let method = call.method().filter(|_| call.kind == Kind::Unary);
+            method.map(|method| Arc::clone(&method.result))
+        })?;
+        result.ok_or_else(|| Error::misuse("a stream is opened, not replied to".to_owned()))
+    }
+
+    /// Answer a unary call.
+    pub fn reply(&self, batch: Batch) -> Result<()> {
+        let batch = self.store(batch)?;
+        self.end(|call| call.reply(&batch))
+    }
+
+    /// Answer with URLs for uploads.
+    pub fn reply_urls(&self, urls: &[UploadUrl]) -> Result<()> {
+        self.end(|call| call.reply_urls(urls))
+    }
+
+    /// Answer with an error. `params` means that the client's input is at fault, not the method.
+    pub fn fail(&self, params: bool, failure: &Failure) -> Result<()> {
+        self.counters.failure();
+        self.end(|call| call.fail(params, failure))
+    }
+
+    /// Open the answer of a stream. A `producer` may emit any number of batches, an exchange one.
+    pub fn open(&self, output: &SchemaRef, input: &SchemaRef, header: Option<Batch>, producer: bool) -> Result<()> {
+        let header = header.map(|header| self.store(header)).transpose()?;
+        Ok(self.with(|call| call.open(output, input, header.as_ref(), producer))??)
+    }
+
+    /// Add the next batch to the answer. That of an exchange is stored with its token, at the end.
+    pub fn emit(&self, mut batch: Batch) -> Result<()> {
+        if self.with(|call| call.produces())? {
+            batch = self.store(batch)?;
+        }
+        Ok(self.with(|call| call.emit(batch))??)
+    }
+
+    /// End the answer; with a state the stream can continue.
+    pub fn finish(&self, state: Option<Vec<u8>>) -> Result<()> {
+        if let Some(state) = state {
+            self.with(|call| call.seal(state, now()))??;
+        }
+        // The token is part of the answer to an input, so a client that fetches an external answer finds the token
+        // there.
+        if let Some(external) = &self.external {
+            let stored = |call: &mut Call| call.pending().filter(|batch| external.stores(batch)).cloned();
+            if let Some(batch) = self.with(stored)? {
+                let pointer = self.store(batch)?;
+                self.with(|call| call.replace_pending(pointer))?;
+            }
+        }
+        self.end(Call::close)
+    }
+
+    /// Take the response, for the application's web server.
+    pub fn response(&self) -> Result<Response> {
+        let response = match &mut *self.stage() {
+            Stage::Done(response) => response.take(),
+            Stage::Pending(_) | Stage::Called(_) => {
+                return Err(Error::misuse("the call was not answered yet".to_owned()));
+            }
+        };
+        response.ok_or_else(|| Error::misuse("the answer was sent".to_owned()))
+    }
+}
