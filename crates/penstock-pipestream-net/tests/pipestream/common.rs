@@ -32,7 +32,7 @@ impl Pair {
     /// Create a server in its own folder, which contains its certificate.
     pub(crate) fn bind(dir: TempDir, consumer: impl Into<Consumer>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
-        let mut options = ServerOptions::new(anywhere(), tls);
+        let mut options = ServerOptions::new(anywhere().into(), tls);
         change(&mut options);
         let server = Server::bind(options, consumer).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());
