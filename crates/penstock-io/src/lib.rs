@@ -4,6 +4,7 @@
 //! All asynchronous work runs on one background thread of the process, which starts at the first use ([`runtime`]).
 //! Callers that have no runtime, mainly Python, wait by [`runtime::wait`].
 
+pub mod address;
 pub mod admission;
 mod error;
 pub mod http;
@@ -18,6 +19,7 @@ pub mod sync;
 pub mod tls;
 pub mod unix;
 
+pub use address::Addresses;
 pub use admission::{ConnectionLimits, IDLE_TIMEOUT};
 pub use error::{DriverError, Error, Result};
 pub use penstock_wire::hex;

@@ -27,6 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 pub use self::stream::Stream;
+use crate::address::Addresses;
 use crate::admission::{Accept, Admission, BACKLOG, Permit};
 use crate::runtime::Runtime;
 use crate::tls::Acceptor;
@@ -71,18 +72,18 @@ pub enum HandshakeError {
 }
 
 impl Listener {
-    /// Listen on an address; port 0 picks a free one. Return the listener and its address.
+    /// Listen on the first of these addresses that works; port 0 picks a free one. Return the listener and its address.
     pub fn tcp(
-        address: SocketAddr,
+        addresses: Addresses,
         acceptor: Option<Arc<Acceptor>>,
         admission: &Arc<Admission>,
     ) -> Result<(Self, SocketAddr)> {
         let runtime = Runtime::current()?;
-        let bound = listen(address).and_then(|listener| {
+        let (address, listener) = addresses.bind(|address| {
+            let listener = listen(address)?;
             let _entered = runtime.handle().enter();
             Ok((listener.local_addr()?, TcpListener::from_std(listener)?))
-        });
-        let (address, listener) = bound.map_err(|error| Error::io(format!("cannot listen on {address}"), error))?;
+        })?;
         Ok((Self { socket: Socket::Tcp(listener), acceptor, admission: Arc::clone(admission) }, address))
     }
 

@@ -1,12 +1,11 @@
 //! A spool, read from the receiver that writes it.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
 use penstock_io::runtime::{PerProcess, block_on};
 use penstock_io::tls::ClientTls;
+use penstock_io::{Addresses, DriverError as _};
 use reqwest::{Client, Method, StatusCode};
 use serde::Deserialize;
 
@@ -35,19 +34,21 @@ struct Welcome {
 }
 
 impl RemoteStore {
-    /// Nothing is asked yet. `server_name` is what the certificate must be for, unless it is pinned.
-    pub fn new(tls: &ClientTls, address: SocketAddr, server_name: &str, key: &str) -> Result<Self> {
+    /// Nothing is asked yet. `server_name` is what the certificate must be for, unless it is pinned. Default: the host.
+    pub fn new(tls: &ClientTls, addresses: impl Into<Addresses>, server_name: Option<&str>, key: &str) -> Result<Self> {
+        let addresses: Addresses = addresses.into();
+        let server_name = addresses.server_name(server_name);
         let config = tls.config(ALPN)?;
         let client = Client::builder()
             .tls_backend_preconfigured(config)
-            .resolve(server_name, address)
+            .resolve_to_addrs(server_name, &addresses.iter().collect::<Vec<_>>())
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
             .no_proxy()
             .build()
             .map_err(|error| Error::tls_from(error.to_string(), error))?;
         let host = if server_name.contains(':') { format!("[{server_name}]") } else { server_name.to_owned() };
-        let base = format!("https://{host}:{}", address.port());
+        let base = format!("https://{host}:{}", addresses.port());
         Ok(Self { client: PerProcess::new(client), base, key: key.to_owned() })
     }
 

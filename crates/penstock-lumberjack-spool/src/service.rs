@@ -19,7 +19,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use penstock_io::http::{Handler, HttpServer, RequestBody, Serving};
 use penstock_io::tls::{Acceptor, Fingerprint, Offer, ServerTls};
-use penstock_io::{DriverError as _, ReadKey};
+use penstock_io::{Addresses, DriverError as _, ReadKey};
 use tokio::task::spawn_blocking;
 
 use crate::store::{Position, Store};
@@ -56,7 +56,7 @@ pub struct Service {
 
 impl Service {
     /// Listens; port 0 picks a free one.
-    pub fn bind(listen: SocketAddr, tls: &ServerTls, key: ReadKey, store: Arc<dyn Store>) -> Result<Self> {
+    pub fn bind(listen: Addresses, tls: &ServerTls, key: ReadKey, store: Arc<dyn Store>) -> Result<Self> {
         let (served, acceptor) = (Arc::new(Served { key, store }), Arc::new(Acceptor::new(tls.clone(), OFFER)?));
         let server = HttpServer::bind(served, listen, Some(Arc::clone(&acceptor)), SERVING, Arc::default())?;
         Ok(Self { server, acceptor })

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
-use penstock_io::DriverError as _;
 use penstock_io::http::{BodyBudget, BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving};
 use penstock_io::memory::MemoryPermit;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
+use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -80,15 +80,15 @@ struct Front {
 
 impl TriggerServer {
     /// Listen; without TLS on loopback only. `most` limits the bytes of a body.
-    pub fn bind(address: SocketAddr, tls: Option<&ServerTls>, most: u64) -> Result<Self> {
-        if tls.is_none() && !address.ip().is_loopback() {
-            return Err(Error::misuse(format!("{address} is not loopback: a trigger needs TLS there")));
+    pub fn bind(listen: Addresses, tls: Option<&ServerTls>, most: u64) -> Result<Self> {
+        if tls.is_none() && !listen.is_loopback() {
+            return Err(Error::misuse(format!("{listen} is not loopback: a trigger needs TLS there")));
         }
         let (requests, receiver) = mpsc::channel(WAITING);
         let (bodies, most) = (BodyBudget::new(most, SMALL), Limit::new("the length of the body", most));
         let front = Arc::new(Front { requests, bodies, most });
         let acceptor = Acceptor::optional(tls, HTTPS)?;
-        let server = HttpServer::bind(front, address, acceptor, SERVING, Arc::default())?;
+        let server = HttpServer::bind(front, listen, acceptor, SERVING, Arc::default())?;
         Ok(Self { server, requests: Mutex::new(receiver) })
     }
 

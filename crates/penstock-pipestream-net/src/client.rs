@@ -3,9 +3,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use penstock_io::tls::ClientTls;
+use penstock_io::{Addresses, DriverError as _};
 use penstock_pipestream::{ErrorCode, Reason, Role};
 use quinn::VarInt;
 use quinn::crypto::rustls::QuicClientConfig;
@@ -77,6 +77,22 @@ impl Client {
         // On the IO thread, because the session's tasks live there.
         let connecting = penstock_io::runtime::spawn(connect(inner, address, server_name, options))?;
         connecting.await.unwrap_or_else(|error| Err(Error::task(error)))
+    }
+
+    /// Connect to the address of a host that answers first. `server_name` is that of the certificate, if it is not the
+    /// host.
+    pub async fn connect_host(
+        &self,
+        host: &Addresses,
+        server_name: Option<&str>,
+        options: &SessionOptions,
+    ) -> Result<SessionHandle> {
+        let name = host.server_name(server_name);
+        let attempt = |address| {
+            let (client, name, options) = (self.clone(), name.to_owned(), options.clone());
+            async move { client.connect(address, &name, options).await }
+        };
+        host.connect(attempt).await
     }
 }
 

@@ -10,7 +10,7 @@ use penstock_io::admission::{Admission, Config, IDLE_TIMEOUT, Permit};
 use penstock_io::runtime::{PerProcess, Runtime};
 use penstock_io::sync::lock;
 use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, Offer, ServerTls};
-use penstock_io::{DriverError as _, metrics};
+use penstock_io::{Addresses, DriverError as _, metrics};
 use penstock_pipestream::{ErrorCode, Role, Status};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, ServerConfig};
@@ -40,8 +40,8 @@ const WAITING_BYTES: u64 = 4 << 20;
 /// How a server listens.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Address to listen on; port 0 picks a free one.
-    pub listen: SocketAddr,
+    /// The first of these that works is listened on; port 0 picks a free one.
+    pub listen: Addresses,
     /// Its certificate, and the trust for clients' certificates that it requests.
     pub tls: ServerTls,
     /// Options of every session.
@@ -52,7 +52,7 @@ pub struct ServerOptions {
     /// of all, or 64 where that is more.
     pub max_connections_per_address: Option<u64>,
     /// Address on which metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: none.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Addresses>,
     /// Another protocol on the port, such as one that reads the content of the sink. Default: none.
     pub service: Option<Arc<dyn PortService>>,
     /// Store of claim checks. Default: none, so no claim check is issued.
@@ -66,7 +66,7 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Return the defaults.
-    pub fn new(listen: SocketAddr, tls: ServerTls) -> Self {
+    pub fn new(listen: Addresses, tls: ServerTls) -> Self {
         Self {
             listen,
             tls,
@@ -158,9 +158,11 @@ impl Server {
         let counters = Arc::<Counters>::default();
         let admission = admission(options.max_connections, options.max_connections_per_address, &counters)?;
         let runtime = Runtime::current()?;
-        let context = || format!("cannot listen on {}", options.listen);
-        let socket = transport::bind(options.listen).map_err(|error| Error::io(context(), error))?;
-        let address = socket.local_addr().map_err(|error| Error::io(context(), error))?;
+        let (socket, address) = options.listen.bind(|address| {
+            let socket = transport::bind(address)?;
+            let address = socket.local_addr()?;
+            Ok((socket, address))
+        })?;
         let mut config = ServerConfig::with_crypto(crypto(&acceptor, service.as_deref())?);
         config.max_incoming(WAITING_HANDSHAKES).incoming_buffer_size_total(WAITING_BYTES);
         let inner = Arc::new(Inner {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use penstock_io::metrics::{Endpoint, Page, Source};
-use penstock_io::{Result, admission};
+use penstock_io::{Addresses, Result, admission};
 
 /// The counters of one server, over all its transports.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ pub struct MetricsEndpoint {
 
 impl MetricsEndpoint {
     /// Listen; port 0 picks a free one.
-    pub fn bind(listen: SocketAddr, counters: Arc<Counters>) -> Result<Self> {
+    pub fn bind(listen: Addresses, counters: Arc<Counters>) -> Result<Self> {
         let source: Arc<dyn Source> = Arc::clone(&counters) as Arc<dyn Source>;
         Ok(Self { endpoint: Endpoint::bind(listen, source)?, counters })
     }

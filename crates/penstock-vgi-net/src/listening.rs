@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use penstock_io::Result;
 use penstock_io::admission::{Admission, Config, FIRST_BYTE_TIMEOUT, LoopbackShare, Permit, WhenFull};
 use penstock_io::listener::{Connection, Listener, Stream};
 use penstock_io::runtime::{PerProcess, spawn};
 use penstock_io::sync::lock;
 use penstock_io::unix::SocketFile;
+use penstock_io::{Addresses, Result};
 use tokio::sync::{mpsc, watch};
 
 use super::counters::Counters;
@@ -84,13 +84,13 @@ impl RpcListener {
     /// Listen on an address; port 0 picks a free one. Return the listener and its address. A changed certificate is
     /// reloaded.
     pub fn tcp(
-        address: SocketAddr,
+        listen: Addresses,
         tls: Option<&Tls>,
         options: ListeningOptions,
         counters: &Counters,
     ) -> Result<(Self, SocketAddr)> {
         let acceptor = tls.and_then(Tls::acceptor);
-        let (listener, address) = Listener::tcp(address, acceptor, &options.admission(counters)?)?;
+        let (listener, address) = Listener::tcp(listen, acceptor, &options.admission(counters)?)?;
         Ok((Self::run(listener, None)?, address))
     }
 

@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use super::body::RequestBody;
 use super::pace::WriteTimeout;
 use crate::Result;
+use crate::address::Addresses;
 use crate::admission::{Admission, Config, Counters, FIRST_BYTE_TIMEOUT, WhenFull};
 use crate::listener::{Connection, HandshakeError, Listener};
 use crate::runtime::{PerProcess, block_on, spawn};
@@ -121,10 +122,11 @@ struct Shared<A> {
 }
 
 impl HttpServer {
-    /// Bind to an address; port 0 picks a free one. With an acceptor the server speaks TLS.
+    /// Listen on the first of these addresses that works; port 0 picks a free one. With an acceptor the server speaks
+    /// TLS.
     pub fn bind<A: Handler>(
         handler: Arc<A>,
-        address: SocketAddr,
+        addresses: Addresses,
         acceptor: Option<Arc<Acceptor>>,
         serving: Serving,
         counters: Arc<Counters>,
@@ -139,7 +141,7 @@ impl HttpServer {
             },
             counters,
         )?;
-        let (listener, address) = Listener::tcp(address, acceptor.clone(), &admission)?;
+        let (listener, address) = Listener::tcp(addresses, acceptor.clone(), &admission)?;
         let (stop, stopped) = watch::channel(None);
         let mut stopping = ShutdownSignal(stopped);
         let shared = Arc::new(Shared { handler, serving, stopping: stopping.clone() });

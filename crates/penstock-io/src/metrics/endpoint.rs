@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Page, Source};
 use crate::Result;
+use crate::address::Addresses;
 use crate::http::{Handler, HttpServer, RequestBody, Serving};
 
 /// Scrapes use one connection each, and few at the same time.
@@ -63,8 +64,8 @@ impl Handler for MetricsHandler {
 }
 
 impl Endpoint {
-    /// Listen on an address and log it; port 0 picks a free one.
-    pub fn bind(listen: SocketAddr, source: Arc<dyn Source>) -> Result<Self> {
+    /// Listen on the first of these addresses that works, and log it; port 0 picks a free one.
+    pub fn bind(listen: Addresses, source: Arc<dyn Source>) -> Result<Self> {
         let handler = Arc::new(MetricsHandler(source));
         let server = HttpServer::bind(handler, listen, None, SERVING, Arc::default())?;
         tracing::info!("metrics at http://{}/metrics", server.address());

@@ -52,14 +52,14 @@ impl Receiver {
         let offer = Offer::tcp(&[]).with_certificates(options.client_certificates);
         let acceptor = Acceptor::optional(options.tls.as_ref(), offer)?;
         let runtime = Runtime::current()?;
-        let metrics = options.metrics;
+        let metrics = options.metrics.clone();
         let counters = Counters::default();
         let config = Config {
             per_address: options.max_connections_per_address,
             ..Config::new("Lumberjack", options.max_connections)
         };
         let admission = Admission::new(config, Arc::clone(&counters.admission))?;
-        let (listener, address) = Listener::tcp(options.listen, acceptor.clone(), &admission)?;
+        let (listener, address) = Listener::tcp(options.listen.clone(), acceptor.clone(), &admission)?;
         let shared = Arc::new(Shared::new(options, address, acceptor, destination, counters, admission));
         if let Some(listen) = metrics {
             let endpoint = metrics::Endpoint::bind(listen, Arc::clone(&shared) as Arc<dyn metrics::Source>)?;

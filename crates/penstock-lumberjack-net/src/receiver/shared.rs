@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use penstock_io::Addresses;
 use penstock_io::admission::{Admission, IDLE_TIMEOUT};
 use penstock_io::metrics;
 use penstock_io::tls::{Acceptor, ClientCertificates, ServerTls};
@@ -22,8 +23,8 @@ use crate::delivery::Destination;
 /// The options of a receiver.
 #[derive(Debug, Clone)]
 pub struct ReceiverOptions {
-    /// The address to listen on; port 0 picks a free one.
-    pub listen: SocketAddr,
+    /// The first of these that works is listened on; port 0 picks a free one.
+    pub listen: Addresses,
     /// Its certificate, and the CA of clients' certificates. Default: none, connections are plain.
     pub tls: Option<ServerTls>,
     /// Whether clients must have a certificate, where there is a CA for them. Default: they must.
@@ -40,12 +41,12 @@ pub struct ReceiverOptions {
     /// The age at which a connection ends after its window, so that a balancer may move it. Default: none.
     pub max_age: Option<Duration>,
     /// The address of metrics and `/healthz` over HTTP; port 0 picks a free one. Default: they are not served.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Addresses>,
 }
 
 impl ReceiverOptions {
     /// Return the defaults.
-    pub fn new(listen: SocketAddr) -> Self {
+    pub fn new(listen: Addresses) -> Self {
         Self {
             listen,
             tls: None,

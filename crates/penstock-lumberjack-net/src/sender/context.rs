@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
 use penstock_io::tls::ClientTls;
+use penstock_io::{DriverError as _, address};
 use penstock_lumberjack::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, watch};
@@ -83,8 +83,8 @@ impl Context {
     }
 
     pub(super) fn server_name(&self, address: &str) -> Result<ServerName<'static>> {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let name = self.options.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
+        let name =
+            self.options.server_name.as_deref().unwrap_or_else(|| address::host(address)).trim_matches(['[', ']']);
         let wrong = |_| Error::misuse(format!("{name:?} is no name that a certificate could have"));
         ServerName::try_from(name.to_owned()).map_err(wrong)
     }

@@ -9,7 +9,7 @@ use super::*;
 use crate::{Discard, Receiver, ReceiverOptions};
 
 fn receiver(tls: Option<ServerTls>) -> Receiver {
-    let options = ReceiverOptions { tls, ..ReceiverOptions::new("127.0.0.1:0".parse().unwrap()) };
+    let options = ReceiverOptions { tls, ..ReceiverOptions::new(([127, 0, 0, 1], 0).into()) };
     Receiver::bind(options, Arc::new(Discard)).unwrap()
 }
 

@@ -480,9 +480,9 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     take(&spool, 1, 0..500).unwrap();
     let tls = ServerTls { identity: Identity::Development { dir: folder.path().join("tls") }, client_ca: None };
     let key = ReadKey::new("sixteen bytes...").unwrap();
-    let service = Service::bind("127.0.0.1:0".parse().unwrap(), &tls, key, spool.store().unwrap()).unwrap();
+    let service = Service::bind(([127, 0, 0, 1], 0).into(), &tls, key, spool.store().unwrap()).unwrap();
     let client = ClientTls { trust: Trust::Fingerprint(service.fingerprint()), identity: None };
-    let remote = |key: &str| RemoteStore::new(&client, service.address(), "localhost", key).unwrap();
+    let remote = |key: &str| RemoteStore::new(&client, service.address(), Some("localhost"), key).unwrap();
     let store: Arc<dyn Store> = Arc::new(remote("sixteen bytes..."));
     assert_eq!(store.spool().unwrap(), spool.store().unwrap().spool().unwrap());
     assert_eq!(all(&store), (0..500).collect::<Vec<_>>());
@@ -493,14 +493,14 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     let error = remote("another key, 20 oct.").spool().unwrap_err().to_string();
     assert!(error.contains("the read key is wrong"), "{error}");
     let stranger = ClientTls { trust: Trust::Fingerprint("00".repeat(32).parse().unwrap()), identity: None };
-    let stranger = RemoteStore::new(&stranger, service.address(), "localhost", "sixteen bytes...").unwrap();
+    let stranger = RemoteStore::new(&stranger, service.address(), Some("localhost"), "sixteen bytes...").unwrap();
     assert!(stranger.spool().is_err());
     // Another certificate, while the service is open: those who are connected go on, others get the new one.
     let before = service.fingerprint();
     assert!(!service.reload().unwrap());
     let other = ServerTls { identity: Identity::Development { dir: folder.path().join("other") }, client_ca: None };
     let other = Service::bind(
-        "127.0.0.1:0".parse().unwrap(),
+        ([127, 0, 0, 1], 0).into(),
         &other,
         ReadKey::new("sixteen bytes...").unwrap(),
         spool.store().unwrap(),
@@ -512,7 +512,7 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     assert!(service.reload().unwrap());
     assert_eq!((service.fingerprint(), other == before), (other, false));
     let client = ClientTls { trust: Trust::Fingerprint(other), identity: None };
-    let new = RemoteStore::new(&client, service.address(), "localhost", "sixteen bytes...").unwrap();
+    let new = RemoteStore::new(&client, service.address(), Some("localhost"), "sixteen bytes...").unwrap();
     assert_eq!(new.spool().unwrap(), store.spool().unwrap());
     service.close();
 }

@@ -9,7 +9,7 @@ use penstock_io::http::{HTTPS, Handler, HttpServer, RequestBody, Serving};
 use penstock_io::metrics::{Endpoint, Source};
 use penstock_io::runtime::Runtime;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
-use penstock_io::{ConnectionLimits, DriverError as _};
+use penstock_io::{Addresses, ConnectionLimits, DriverError as _};
 
 use super::Service;
 use super::body::ResponseBody;
@@ -49,31 +49,31 @@ impl Buffer {
     pub const CONNECTIONS: ConnectionLimits =
         ConnectionLimits { connections: SERVING.connections, per_address: SERVING.per_address };
 
-    /// Listen, and serve metrics at `metrics`; port 0 picks a free one. Without TLS it listens on loopback only
+    /// Listen on the first of these addresses that works, and serve metrics at `metrics`; port 0 picks a free one. Without TLS it listens on loopback only
     /// (decision 12).
     pub fn bind(
         service: &Arc<Service>,
-        address: SocketAddr,
+        listen: Addresses,
         tls: Option<&ServerTls>,
-        metrics: Option<SocketAddr>,
+        metrics: Option<Addresses>,
         limits: ConnectionLimits,
     ) -> Result<Self> {
         let ConnectionLimits { connections, per_address } = limits;
-        Self::serve(service, address, tls, metrics, Serving { connections, per_address, ..SERVING })
+        Self::serve(service, listen, tls, metrics, Serving { connections, per_address, ..SERVING })
     }
 
     pub(super) fn serve(
         service: &Arc<Service>,
-        address: SocketAddr,
+        listen: Addresses,
         tls: Option<&ServerTls>,
-        metrics: Option<SocketAddr>,
+        metrics: Option<Addresses>,
         serving: Serving,
     ) -> Result<Self> {
-        if tls.is_none() && !address.ip().is_loopback() {
-            return Err(Error::misuse(format!("{address} is not loopback: a buffer needs TLS there")));
+        if tls.is_none() && !listen.is_loopback() {
+            return Err(Error::misuse(format!("{listen} is not loopback: a buffer needs TLS there")));
         }
         let (acceptor, counters) = (Acceptor::optional(tls, HTTPS)?, Arc::clone(&service.admission));
-        let server = HttpServer::bind(Arc::clone(service), address, acceptor, serving, counters)?;
+        let server = HttpServer::bind(Arc::clone(service), listen, acceptor, serving, counters)?;
         let source = || Arc::clone(service) as Arc<dyn Source>;
         let metrics = metrics.map(|listen| Endpoint::bind(listen, source())).transpose()?;
         let (cleaning, mut stopping) = (Arc::clone(service).keep_clean(), server.stopping()?);

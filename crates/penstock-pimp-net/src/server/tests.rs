@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use penstock_io::Addresses;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_pimp::{JobId, Limits};
 use serde_json::{Value, json};
@@ -462,8 +463,8 @@ fn settings_that_could_not_work_are_refused() {
 fn metrics_count_answers_and_what_is_stored() {
     let service = service(Arc::new(MemoryStore::new()));
     // No other test uses this address, so the port is free once the server is closed.
-    let free = ([127, 0, 0, 7], 0).into();
-    let buffer = Buffer::bind(&service, free, None, Some(free), Buffer::CONNECTIONS).expect("bound");
+    let free: Addresses = ([127, 0, 0, 7], 0).into();
+    let buffer = Buffer::bind(&service, free.clone(), None, Some(free), Buffer::CONNECTIONS).expect("bound");
     let server = Server { service, buffer, _folder: None };
     server.create(id(1));
     server.write(id(1), &[metadata(id(1), "\"identity\"")]);

@@ -33,7 +33,7 @@ impl Pair {
     /// Create a server in its own folder, which contains its certificate.
     pub(crate) fn bind(dir: TempDir, sink: Arc<dyn EntitySink>, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
-        let mut options = ServerOptions::new(anywhere(), tls);
+        let mut options = ServerOptions::new(anywhere().into(), tls);
         change(&mut options);
         let server = Server::bind(options, sink).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());

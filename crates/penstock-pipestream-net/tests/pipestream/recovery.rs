@@ -173,7 +173,7 @@ struct Home {
 
 fn serve(dir: &Path, address: SocketAddr, sink: &Arc<Memory>) -> Result<Server> {
     let tls = ServerTls { identity: Identity::Development { dir: dir.join("tls") }, client_ca: None };
-    let mut options = ServerOptions { state: Some(dir.join("state")), ..ServerOptions::new(address, tls) };
+    let mut options = ServerOptions { state: Some(dir.join("state")), ..ServerOptions::new(address.into(), tls) };
     options.session.session.capabilities.layer2 = true;
     options.session.survives = Some(PATIENCE);
     Server::bind(options, Arc::new(Handle(Arc::clone(sink))))

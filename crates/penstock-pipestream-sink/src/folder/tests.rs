@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use penstock_io::Addresses;
 use penstock_io::runtime::wait;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_pipestream::{ErrorCode, Reason, Status};
@@ -56,8 +57,8 @@ impl Broken {
         let sink =
             FolderSink::with_faults(&dir.path().join("sink"), None, References::keep(), Faults::new(fault)).unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: dir.path().join("tls") }, client_ca: None };
-        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-        let mut options = ServerOptions { metrics: Some(anywhere), ..ServerOptions::new(anywhere, tls) };
+        let anywhere = Addresses::from((Ipv4Addr::LOCALHOST, 0));
+        let mut options = ServerOptions { metrics: Some(anywhere.clone()), ..ServerOptions::new(anywhere, tls) };
         options.session.session.capabilities.layer2 = true;
         let server = Server::bind(options, sink).unwrap();
         let trust = Trust::Fingerprint(server.fingerprint().unwrap());

@@ -108,7 +108,7 @@ impl Home {
 
 fn serve(dir: PathBuf, address: SocketAddr, survives: Duration, idle: Duration) -> Result<Server, Error> {
     let tls = ServerTls { identity: Identity::Development { dir: dir.join("tls") }, client_ca: None };
-    let mut options = ServerOptions { state: Some(dir.join("state")), ..ServerOptions::new(address, tls) };
+    let mut options = ServerOptions { state: Some(dir.join("state")), ..ServerOptions::new(address.into(), tls) };
     options.session.session.capabilities.layer2 = true;
     (options.session.survives, options.session.idle_timeout) = (Some(survives), idle);
     Server::bind(options, FolderSink::open(&dir.join("sink"), None)?)

@@ -31,7 +31,7 @@ fn limit(pair: &Pair, name: &str) -> f64 {
 
 fn with(change: impl FnOnce(&mut ServerOptions)) -> Pair {
     Pair::with_options(|options| {
-        options.metrics = Some(anywhere());
+        options.metrics = Some(anywhere().into());
         change(options);
     })
 }
@@ -253,7 +253,7 @@ fn limits_on_connections_and_streams_are_counted() {
     );
 
     let (consumer, _sessions) = channel(1);
-    let pair = Pair::new(tempfile::tempdir().unwrap(), consumer, |options| options.metrics = Some(anywhere()));
+    let pair = Pair::new(tempfile::tempdir().unwrap(), consumer, |options| options.metrics = Some(anywhere().into()));
     let session = pair.connect();
     for _ in 0..3 {
         block(session.send(draft("x/y"), Payload::bytes(vec![0; 2 << 20]))).unwrap();

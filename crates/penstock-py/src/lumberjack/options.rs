@@ -1,17 +1,15 @@
 //! The options of a receiver and a sender: the attributes of two dataclasses.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, ServerTls};
+use penstock_io::{Addresses, DriverError as _};
 use penstock_lumberjack_net::{
     ClientConfig, Error, Hosts, ReceiverOptions, Result, SenderOptions, Sequence, ServerConfig, Version,
 };
 use pyo3::prelude::*;
 
-use crate::pipestream::address;
 use crate::pipestream::options::{certificates, identity, pair, trust};
 
 /// The attributes of the dataclass that `penstock.lumberjack.Receiver` makes.
@@ -76,7 +74,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
 impl ReceiveOptions {
     /// Convert the options. Blocks on the resolver.
     pub(crate) fn net(&self, listen: &str) -> Result<ReceiverOptions> {
-        let mut options = ReceiverOptions::new(first(listen)?);
+        let mut options = ReceiverOptions::new(Addresses::resolve(listen)?);
         let own = pair(self.cert.as_ref(), self.key.as_ref())?;
         if !self.tls && (own.is_some() || self.client_ca.is_some()) {
             return Err(Error::misuse("cert and client_ca require TLS, which is off".into()));
@@ -90,7 +88,7 @@ impl ReceiveOptions {
         options.max_connections_per_address = self.max_connections_per_address;
         options.max_bytes = self.max_bytes;
         options.max_age = self.max_age.map(|age| seconds("max_age", age)).transpose()?;
-        options.metrics = self.metrics.as_deref().map(first).transpose()?;
+        options.metrics = self.metrics.as_deref().map(Addresses::resolve).transpose()?;
         options.server = ServerConfig {
             limits: self.limits.core(),
             frame_timeout: seconds("frame_timeout", self.frame_timeout)?,
@@ -116,11 +114,6 @@ impl LimitFields {
             window: self.window,
         }
     }
-}
-
-fn first(address: &str) -> Result<SocketAddr> {
-    let nowhere = || Error::misuse(format!("{address} has no address"));
-    address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
 }
 
 impl SendOptions {

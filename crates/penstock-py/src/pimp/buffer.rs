@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
+use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp_net::{Buffer, Error, Result, Service, ServiceConfig, open_store};
 use pyo3::prelude::*;
 
-use super::options::{ServeOptions, first};
+use super::options::ServeOptions;
 use super::{closed, raised, wait};
 use crate::pipestream::waiting::Timeout;
 
@@ -58,7 +58,7 @@ impl PimpBuffer {
         };
         config.check()?;
         let service = Service::new(config);
-        let buffer = Buffer::bind(&service, first(listen)?, tls.as_ref(), metrics, connections)?;
+        let buffer = Buffer::bind(&service, Addresses::resolve(listen)?, tls.as_ref(), metrics, connections)?;
         Ok(Self { buffer: Arc::new(buffer) })
     }
 

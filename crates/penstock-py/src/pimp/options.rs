@@ -1,16 +1,14 @@
 //! The options of a buffer, a job, a sender and a consumer: the attributes of dataclasses.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_io::tls::{ClientTls, ServerTls, Trust};
-use penstock_io::{ConnectionLimits, DriverError as _};
+use penstock_io::{Addresses, ConnectionLimits, DriverError as _};
 use penstock_pimp_net::{ClientOptions, ConsumerConfig, Encoding, Error, Limits, POLL_LIMIT, Result, SenderConfig};
 use pyo3::prelude::*;
 
-use crate::pipestream::address;
 use crate::pipestream::options::{identity, pair, trust};
 
 /// The attributes of the dataclass that `penstock.pimp.Buffer` makes.
@@ -101,12 +99,6 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
     }
 }
 
-/// Return the first address of `HOST:PORT`. Blocks on the resolver.
-pub(crate) fn first(address: &str) -> Result<SocketAddr> {
-    let nowhere = || Error::misuse(format!("{address} has no address"));
-    address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
-}
-
 impl ServeOptions {
     pub(crate) fn server_tls(&self) -> Result<Option<ServerTls>> {
         server_tls(self.tls, self.cert.as_ref(), self.key.as_ref(), &self.development, self.client_ca.as_ref())
@@ -116,8 +108,8 @@ impl ServeOptions {
         ConnectionLimits { connections: self.max_connections, per_address: self.max_connections_per_address }
     }
 
-    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>> {
-        self.metrics.as_deref().map(first).transpose()
+    pub(crate) fn metrics(&self) -> Result<Option<Addresses>> {
+        Ok(self.metrics.as_deref().map(Addresses::resolve).transpose()?)
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
+use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp_net::{Error, PendingReply, Result, TriggerServer};
 use pyo3::prelude::*;
 use tokio::sync::watch;
 
-use super::options::{TriggerOptions, first};
+use super::options::TriggerOptions;
 use super::{closed, raised, wait};
 use crate::pipestream::waiting::Timeout;
 
@@ -74,7 +74,8 @@ impl PimpTriggerServer {
 
 impl PimpTriggerServer {
     fn bind(listen: &str, options: &TriggerOptions) -> Result<Self> {
-        let server = TriggerServer::bind(first(listen)?, options.server_tls()?.as_ref(), options.max_body)?;
+        let server =
+            TriggerServer::bind(Addresses::resolve(listen)?, options.server_tls()?.as_ref(), options.max_body)?;
         Ok(Self { server: Arc::new(server), closed: watch::Sender::new(false) })
     }
 }

@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_io::sync::lock;
-use penstock_io::{DriverError as _, runtime};
+use penstock_io::{Addresses, DriverError as _, runtime};
 use penstock_pipestream_net::{Client, Error, Payload};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::address;
 use super::events::EventFields;
 use super::fields::{CheckpointFields, ClaimFields, ClaimRowFields, DigestFields};
 use super::incoming::{EntityGuard, IncomingEntity, deferring, yield_reason};
@@ -164,13 +163,13 @@ impl Futures {
         let on_disk = options.state.is_some();
         let prepared = runtime::spawn_blocking(move || {
             let client = Client::new(&options.tls()?)?;
-            let (addresses, host) = address::resolve(&address)?;
-            Ok::<_, Error>((client, addresses, options.server_name.clone().unwrap_or(host), options.session()?))
+            let host = Addresses::resolve(&address)?;
+            Ok::<_, Error>((client, host, options.session()?, options.server_name))
         });
         let prepared = prepared.map_err(IntoPyErr::into_py_err)?;
         Ok(self.start(async move {
-            let (client, addresses, name, session) = joined(prepared).await.map_err(IntoPyErr::into_py_err)?;
-            let connected = address::connect(client, addresses, name, session).await;
+            let (client, host, session, name) = joined(prepared).await.map_err(IntoPyErr::into_py_err)?;
+            let connected = client.connect_host(&host, name.as_deref(), &session).await;
             connected.map(|handle| Session { handle, on_disk }).map_err(IntoPyErr::into_py_err)
         }))
     }

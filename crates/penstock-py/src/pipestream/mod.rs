@@ -3,7 +3,6 @@
 //! `penstock.pipestream` wraps these in typed classes. Rust code that sends for Python takes the
 //! [`SessionHandle`](penstock_pipestream_net::SessionHandle) from a [`Session`](session::Session).
 
-pub(crate) mod address;
 pub(crate) mod aio;
 pub(crate) mod entity_id;
 pub(crate) mod events;

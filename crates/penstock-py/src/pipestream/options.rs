@@ -1,14 +1,13 @@
 //! The options of a session: capabilities, limits, trust.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_io::storage::{self, ObjectPrefix, StorageOptions};
 use penstock_io::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
-use penstock_io::{DriverError as _, ReadKey};
+use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_pipestream::SessionId;
 use penstock_pipestream::header_key::HeaderKeys;
 use penstock_pipestream_net::port::{ClaimChecks, PortService, no_claim_checks};
@@ -17,7 +16,6 @@ use penstock_pipestream_sink::read::{ReadOptions, Store};
 use penstock_pipestream_sink::{Claims, References};
 use pyo3::prelude::*;
 
-use super::address;
 use super::fields::PolicyFields;
 use super::limits::LimitFields;
 use super::references::ReferenceOptions;
@@ -163,9 +161,8 @@ impl ServeOptions {
     }
 
     /// Return the address for serving metrics. Blocks on the resolver.
-    pub(crate) fn metrics(&self) -> Result<Option<SocketAddr>> {
-        let Some(listen) = &self.metrics else { return Ok(None) };
-        Ok(address::resolve(listen)?.0.first().copied())
+    pub(crate) fn metrics(&self) -> Result<Option<Addresses>> {
+        Ok(self.metrics.as_deref().map(Addresses::resolve).transpose()?)
     }
 
     /// Return how to handle entities that refer to objects.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use arrow_array::RecordBatch;
 use penstock_io::storage::{ObjectPrefix, StorageOptions};
 use penstock_io::sync::lock;
-use penstock_io::{DriverError as _, runtime};
+use penstock_io::{Addresses, DriverError as _, runtime};
 use penstock_pipestream_net::{ClaimRow, Error, Result};
 use penstock_pipestream_sink::read::{
     BatchLimits, ClosedSession, FolderStore, Journal, JournalPage, MAX_CONTENT, ObjectReader, Piece, Plan, PlanLimits,
@@ -18,7 +18,6 @@ use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::address;
 use super::fields::ClaimRowFields;
 use super::options::{ReaderOptions, place};
 use super::rows::{Columns, record_batch};
@@ -367,18 +366,19 @@ impl LocalSink {
 fn connect(py: Python<'_>, address: &str, options: &ReaderOptions) -> PyResult<RemoteSink> {
     let timeout: Timeout = Timeout::seconds(options.timeout)?;
     let prepare = || -> Result<_> {
-        let (addresses, host) = address::resolve(address)?;
+        let addresses = Addresses::resolve(address)?;
         let missing = || Error::misuse("read_key is missing: a server lets nobody read its sink without it".into());
         let key = options.read_key.clone().ok_or_else(missing)?;
-        Ok((addresses, options.server_name.clone().unwrap_or(host), options.tls()?, key))
+        let name = addresses.server_name(options.server_name.as_deref()).to_owned();
+        Ok((addresses, name, options.tls()?, key))
     };
     let (addresses, name, tls, key) = py.detach(prepare).map_err(IntoPyErr::into_py_err)?;
     wait(py, timeout, async move {
-        address::first(addresses, |address| {
+        let connect = |address| {
             let (tls, name, key) = (tls.clone(), name.clone(), key.clone());
             async move { RemoteSink::connect(&tls, address, &name, &key).await }
-        })
-        .await
+        };
+        addresses.connect(connect).await
     })
 }
 

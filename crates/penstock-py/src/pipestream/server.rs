@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use penstock_io::{DriverError as _, tls};
+use penstock_io::{Addresses, DriverError as _, tls};
 use penstock_pipestream_net::{self as net, Error, IncomingSessions, Result, ServerOptions, SessionHandle, channel};
 use penstock_pipestream_sink::read::{FolderStore, ObjectReader};
 use penstock_pipestream_sink::{FolderSink, ObjectSink};
 use pyo3::prelude::*;
 use tokio::sync::watch;
 
-use super::address;
 use super::fields::ClaimRowFields;
 use super::options::ServeOptions;
 use super::session::Session;
@@ -180,13 +179,10 @@ impl Server {
     }
 
     pub(crate) fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {
-        let (addresses, _) = address::resolve(listen)?;
-        let Some(address) = addresses.first() else {
-            return Err(Error::misuse(format!("{listen} has no address")));
-        };
+        let addresses = Addresses::resolve(listen)?;
         let session = options.session()?;
         let events = session.events.clone();
-        let mut listening = ServerOptions::new(*address, options.tls()?);
+        let mut listening = ServerOptions::new(addresses, options.tls()?);
         listening.session = session;
         listening.max_connections_per_address = options.max_connections_per_address;
         listening.metrics = options.metrics()?;

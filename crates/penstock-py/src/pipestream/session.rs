@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
+use penstock_io::{Addresses, DriverError as _};
 use penstock_pipestream::PipeDoc;
 use penstock_pipestream_net::{Client, EntityDraft, Error, Resolution, Role, SessionHandle, SessionId};
 use pyo3::prelude::*;
 
-use super::address;
 use super::events::EventFields;
 use super::fields::{AgreementFields, CheckpointFields, ClaimFields, DigestFields, PolicyFields};
 use super::incoming::IncomingEntity;
@@ -80,14 +79,13 @@ impl Session {
         let prepared = py.detach(|| {
             let session = options.session()?;
             let client = Client::new(&options.tls()?)?;
-            let (addresses, host) = address::resolve(address)?;
-            Ok((client, addresses, options.server_name.clone().unwrap_or(host), session))
+            Ok((client, Addresses::resolve(address)?, session))
         });
         let on_disk = options.state.is_some();
-        let (client, addresses, name, session) =
-            prepared.map_err(|error: penstock_pipestream_net::Error| error.into_py_err())?;
+        let (client, host, session) = prepared.map_err(|error: penstock_pipestream_net::Error| error.into_py_err())?;
         let late = || Error::deadline(format!("{address} did not answer in time")).into_py_err();
-        let connected = wait_or_not(py, options.timeout, address::connect(client, addresses, name, session))?;
+        let connecting = client.connect_host(&host, options.server_name.as_deref(), &session);
+        let connected = wait_or_not(py, options.timeout, connecting)?;
         connected.map(|handle| Self { handle, on_disk }).ok_or_else(late)
     }
 

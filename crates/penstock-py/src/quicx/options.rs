@@ -1,15 +1,13 @@
 //! The options of a daemon, a producer and a worker: the attributes of dataclasses.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, ServerTls};
+use penstock_io::{Addresses, DriverError as _};
 use penstock_quicx_net::{ConnectOptions, DaemonOptions, Error, Policy, PoolConfig, QueueConfig, Result, Target};
 use pyo3::prelude::*;
 
-use crate::pipestream::address;
 use crate::pipestream::options::{identity, pair, trust};
 
 /// The attributes of the dataclass that `penstock.quicx.Daemon` makes.
@@ -72,11 +70,6 @@ pub(super) fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
     seconds(name, value).map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
 }
 
-fn first(address: &str) -> Result<SocketAddr> {
-    let nowhere = || Error::misuse(format!("{address} has no address"));
-    address::resolve(address)?.0.first().copied().ok_or_else(nowhere)
-}
-
 impl StartOptions {
     /// Convert the options. Blocks on the resolver.
     pub(crate) fn net(self) -> Result<DaemonOptions> {
@@ -90,8 +83,8 @@ impl StartOptions {
         let policies = self.policies.iter().map(|(kind, policy)| Ok((kind.clone(), policy.core()?)));
         let heartbeat = self.heartbeat_interval.map(|value| interval("heartbeat_interval", value)).transpose()?;
         Ok(DaemonOptions {
-            listen: self.listen.as_deref().map(first).transpose()?,
-            tls: self.tls_listen.as_deref().map(first).transpose()?.map(|address| (address, tls)),
+            listen: self.listen.as_deref().map(Addresses::resolve).transpose()?,
+            tls: self.tls_listen.as_deref().map(Addresses::resolve).transpose()?.map(|address| (address, tls)),
             socket: self.socket,
             journal: self.journal,
             queue: QueueConfig {
@@ -105,7 +98,7 @@ impl StartOptions {
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address,
             idle_timeout: interval("idle_timeout", self.idle_timeout)?,
-            metrics: self.metrics.as_deref().map(first).transpose()?,
+            metrics: self.metrics.as_deref().map(Addresses::resolve).transpose()?,
         })
     }
 }

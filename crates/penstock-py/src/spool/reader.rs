@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_io::tls::ClientTls;
+use penstock_io::{Addresses, DriverError as _};
 use penstock_lumberjack_net::{Error, Result};
 use penstock_lumberjack_spool::{FolderStore, ObjectStore, PlanLimits, Reader, RemoteStore, RowRange, Store};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use super::{PieceTuple, PositionTuple, detached, divide, layout, position};
-use crate::pipestream::address;
 use crate::pipestream::options::{pair, place, trust};
 
 /// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
@@ -42,13 +41,11 @@ impl SpoolReaderFields {
         }
         let missing = || Error::misuse("a place or an address must be given".into());
         let name = self.address.as_deref().ok_or_else(missing)?;
-        let (found, host) = address::resolve(name)?;
-        let address = found.first().copied().ok_or_else(missing)?;
+        let addresses = Addresses::resolve(name)?;
         let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
         let tls = ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? };
         let key = self.read_key.as_deref().unwrap_or_default();
-        let server_name = self.server_name.as_deref().unwrap_or(&host);
-        Ok(Arc::new(RemoteStore::new(&tls, address, server_name, key)?))
+        Ok(Arc::new(RemoteStore::new(&tls, addresses, self.server_name.as_deref(), key)?))
     }
 }
 

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use penstock_io::sync::lock;
 use penstock_io::tls::{Identity, ServerTls};
-use penstock_io::{DriverError as _, ReadKey};
+use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_lumberjack_net::{Error, Result};
 use penstock_lumberjack_spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
 use pyo3::prelude::*;
 
 use super::{PieceTuple, PositionTuple, detached, divide, position};
 use crate::lumberjack::raised;
-use crate::pipestream::address;
 use crate::pipestream::options::place;
 
 /// The attributes of the dataclass that `penstock.lumberjack.Spool` makes.
@@ -142,10 +141,8 @@ impl Spool {
                 (None, None) => Identity::Development { dir: development },
                 _ => return Err(Error::misuse("a certificate and its key go together".into())),
             };
-            let nowhere = || Error::misuse(format!("{listen} has no address"));
-            let address = address::resolve(listen)?.0.first().copied().ok_or_else(nowhere)?;
             let tls = ServerTls { identity, client_ca: None };
-            Service::bind(address, &tls, ReadKey::new(read_key)?, self.spool.store()?)
+            Service::bind(Addresses::resolve(listen)?, &tls, ReadKey::new(read_key)?, self.spool.store()?)
         })?;
         let found = (bound.address().to_string(), bound.fingerprint().to_string());
         let old = lock(&self.service).replace(bound);

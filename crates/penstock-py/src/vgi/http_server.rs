@@ -1,9 +1,9 @@
 //! The server over HTTP for Python: requests come from our own server, or from the user's web server.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use penstock_io::Addresses;
 use penstock_io::tls::{Identity as Certificate, ServerTls};
 use penstock_vgi::http::{Config, Request, Service};
 use penstock_vgi_net::Counters;
@@ -12,7 +12,6 @@ use penstock_vgi_net::http::{HttpCall, HttpListener};
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
-use crate::pipestream::address;
 use crate::pipestream::options::pair;
 use crate::vgi::errors::misuse;
 use crate::vgi::http_call::VgiHttpCall;
@@ -122,8 +121,7 @@ impl VgiHttp {
             None if client_ca.is_some() => return Err(misuse("a CA for callers is for TLS: give cert and key too")),
             None => None,
         };
-        let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
-        let listen: SocketAddr = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
+        let listen = Addresses::resolve(address).map_err(IntoPyErr::into_py_err)?;
         let (service, counters) = (Arc::clone(&self.service), Arc::clone(&self.counters));
         let listener = HttpListener::bind(service, listen, tls.as_ref(), authenticates, counters);
         let listener = listener.map_err(IntoPyErr::into_py_err)?;

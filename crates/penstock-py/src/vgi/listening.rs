@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use penstock_io::Error;
 use penstock_io::sync::lock;
+use penstock_io::{Addresses, Error};
 use penstock_vgi_net::{AdmittedConnection, ListeningOptions, RpcListener};
 use pyo3::exceptions::{PyFileExistsError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -15,7 +15,6 @@ use pyo3::prelude::*;
 use super::errors::misuse;
 use super::files::VgiTls;
 use super::server::VgiServer;
-use crate::pipestream::address;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 
 /// A listening socket.
@@ -60,12 +59,7 @@ impl VgiListener {
     ) -> PyResult<Self> {
         let (options, counters) = (options(max_connections, first_byte)?, server.get().counters());
         let tls = tls.map(|tls| tls.get().tls());
-        let bound = py.detach(|| {
-            let (addresses, _) = address::resolve(address)?;
-            let nowhere = || Error::Misuse(format!("{address} has no address"));
-            let listen = addresses.first().copied().ok_or_else(nowhere)?;
-            RpcListener::tcp(listen, tls, options, counters)
-        });
+        let bound = py.detach(|| RpcListener::tcp(Addresses::resolve(address)?, tls, options, counters));
         let (listening, address) = bound.map_err(|error| cannot_listen(&error))?;
         Ok(Self { listening, port: address.port() })
     }

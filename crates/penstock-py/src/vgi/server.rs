@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_schema::SchemaRef;
+use penstock_io::Addresses;
 use penstock_io::sync::lock;
 use penstock_vgi::http::Service;
 use penstock_vgi::{Batch, Description, Dialect, Limits, Log, Metadata, ServerConfig};
@@ -21,7 +22,6 @@ use super::protocol::VgiProtocol;
 use super::segment::VgiSegment;
 use super::values;
 use crate::error::IntoPyErr;
-use crate::pipestream::address;
 
 /// A service with an identity and a dialect.
 #[pyclass(frozen, name = "VgiServer", module = "penstock._core")]
@@ -81,8 +81,7 @@ impl VgiServer {
 
     /// Serve the server's counters for Prometheus.
     fn metrics(&self, address: &str) -> PyResult<VgiMetrics> {
-        let (addresses, _) = address::resolve(address).map_err(IntoPyErr::into_py_err)?;
-        let listen = *addresses.first().ok_or_else(|| misuse(&format!("{address} has no address")))?;
+        let listen = Addresses::resolve(address).map_err(IntoPyErr::into_py_err)?;
         let endpoint = MetricsEndpoint::bind(listen, Arc::clone(&self.counters));
         Ok(VgiMetrics { endpoint: Mutex::new(Some(endpoint.map_err(IntoPyErr::into_py_err)?)) })
     }

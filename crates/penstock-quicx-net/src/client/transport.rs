@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use penstock_io::DriverError as _;
 use penstock_io::tls::{ClientTls, alert, rustls_of};
+use penstock_io::{DriverError as _, address};
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
@@ -160,8 +160,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     let config = tokio::task::spawn_blocking(move || tls.config(b"")).await;
     let mut config = config.map_err(|died| Error::task(died))??;
     config.alpn_protocols.clear();
-    let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-    let host = options.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
+    let host = options.server_name.as_deref().unwrap_or_else(|| address::host(address)).trim_matches(['[', ']']);
     let wrong = |_| Error::misuse(format!("{host:?} is no name that a certificate could have"));
     let host = ServerName::try_from(host.to_owned()).map_err(wrong)?;
     let stream = TlsConnector::from(Arc::new(config)).connect(host, stream).await;

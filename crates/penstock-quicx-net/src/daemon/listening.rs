@@ -25,8 +25,8 @@ pub(super) struct Listeners {
 impl Listeners {
     pub(super) fn bind(options: &DaemonOptions, admission: &Arc<Admission>) -> Result<Self> {
         let mut bound = Self { address: None, tls: None, all: Vec::new(), file: None };
-        if let Some(listen) = options.listen {
-            let (listener, address) = Listener::tcp(listen, None, admission)?;
+        if let Some(listen) = &options.listen {
+            let (listener, address) = Listener::tcp(listen.clone(), None, admission)?;
             if !address.ip().is_loopback() {
                 tracing::warn!(%address, "anyone who can reach this address may submit and take tasks: it is not encrypted");
             }
@@ -34,11 +34,11 @@ impl Listeners {
             bound.address = Some(address);
         }
         if let Some((listen, tls)) = &options.tls {
-            if tls.client_ca.is_none() && !listen.ip().is_loopback() {
-                tracing::warn!(address = %listen, "anyone who can reach this address may submit and take tasks: no client CA");
-            }
             let acceptor = Arc::new(Acceptor::new(tls.clone(), Offer::tcp(&[]))?);
-            let (listener, address) = Listener::tcp(*listen, Some(Arc::clone(&acceptor)), admission)?;
+            let (listener, address) = Listener::tcp(listen.clone(), Some(Arc::clone(&acceptor)), admission)?;
+            if tls.client_ca.is_none() && !address.ip().is_loopback() {
+                tracing::warn!(%address, "anyone who can reach this address may submit and take tasks: no client CA");
+            }
             bound.all.push(listener);
             bound.tls = Some((address, acceptor));
         }

@@ -1,9 +1,9 @@
 //! The options of a daemon: its addresses, its files and its limits.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use penstock_io::Addresses;
 use penstock_io::admission::IDLE_TIMEOUT;
 use penstock_io::tls::ServerTls;
 use penstock_quicx::QueueConfig;
@@ -12,9 +12,9 @@ use penstock_quicx::QueueConfig;
 #[derive(Debug, Clone)]
 pub struct DaemonOptions {
     /// The plain-text address; port 0 picks a free one. Default: none.
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Addresses>,
     /// The TLS address, and the certificate. Default: none.
-    pub tls: Option<(SocketAddr, ServerTls)>,
+    pub tls: Option<(Addresses, ServerTls)>,
     /// A Unix socket. Default: none.
     pub socket: Option<PathBuf>,
     /// The journal's folder. Default: none, tasks are lost with the process.
@@ -29,7 +29,7 @@ pub struct DaemonOptions {
     /// The silence after which a connection that is neither a producer nor a worker ends. Default: 15 minutes.
     pub idle_timeout: Option<Duration>,
     /// The HTTP address of metrics and `/healthz`. Default: none.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Addresses>,
 }
 
 impl Default for DaemonOptions {

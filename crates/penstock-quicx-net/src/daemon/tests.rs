@@ -18,7 +18,7 @@ fn a_daemon_that_cannot_bind_its_metrics_leaves_no_socket_behind() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quicx.sock");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let options = DaemonOptions { metrics: Some(taken.local_addr().unwrap()), ..on(&path) };
+    let options = DaemonOptions { metrics: Some(taken.local_addr().unwrap().into()), ..on(&path) };
     let error = Daemon::start(options).unwrap_err();
     assert!(error.to_string().contains(&taken.local_addr().unwrap().to_string()), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

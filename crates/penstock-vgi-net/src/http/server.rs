@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use hyper::header::{CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
-use penstock_io::Result;
 use penstock_io::http::{BodyBudget, BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving};
 use penstock_io::memory::MemoryPermit;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
+use penstock_io::{Addresses, Result};
 use penstock_vgi::http::{self as core, Headers, Pending, RequestStart, Service};
 use penstock_wire::Limit;
 use percent_encoding::percent_decode_str;
@@ -63,7 +63,7 @@ impl HttpListener {
     /// read. Requests that never reach a thread are counted here; the application counts those that it refuses.
     pub fn bind(
         service: Arc<Service>,
-        listen: SocketAddr,
+        listen: Addresses,
         tls: Option<&ServerTls>,
         authenticates: bool,
         counters: Arc<Counters>,

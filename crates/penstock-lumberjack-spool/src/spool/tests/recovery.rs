@@ -368,9 +368,9 @@ fn a_hole_is_the_same_for_readers_elsewhere() {
     let spool = image.open();
     let tls = ServerTls { identity: Identity::Development { dir: image.folder.path().join("tls") }, client_ca: None };
     let key = ReadKey::new("sixteen bytes...").unwrap();
-    let service = Service::bind("127.0.0.1:0".parse().unwrap(), &tls, key, spool.store().unwrap()).unwrap();
+    let service = Service::bind(([127, 0, 0, 1], 0).into(), &tls, key, spool.store().unwrap()).unwrap();
     let client = ClientTls { trust: Trust::Fingerprint(service.fingerprint()), identity: None };
-    let remote = RemoteStore::new(&client, service.address(), "localhost", "sixteen bytes...").unwrap();
+    let remote = RemoteStore::new(&client, service.address(), Some("localhost"), "sixteen bytes...").unwrap();
     let store: Arc<dyn Store> = Arc::new(remote);
     let (found, errors) = readable(&store);
     assert_eq!(found.len(), 7);

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body_util::Full;
 use hyper::Request;
+use penstock_io::Addresses;
 use penstock_pimp::{Job, JobId};
 use serde_json::json;
 use tempfile::TempDir;
@@ -145,8 +146,8 @@ fn health(server: &Server) -> (u16, String) {
 }
 
 fn with_metrics(store: Arc<dyn Store>) -> Server {
-    let (service, free) = (service(store), ([127, 0, 0, 1], 0).into());
-    let buffer = Buffer::bind(&service, free, None, Some(free), Buffer::CONNECTIONS).expect("bound");
+    let (service, free) = (service(store), Addresses::from(([127, 0, 0, 1], 0)));
+    let buffer = Buffer::bind(&service, free.clone(), None, Some(free), Buffer::CONNECTIONS).expect("bound");
     Server { service, buffer, _folder: None }
 }
 
