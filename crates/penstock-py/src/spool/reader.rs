@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use penstock_io::DriverError as _;
+use penstock_io::storage::ObjectPrefix;
 use penstock_io::sync::lock;
 use penstock_io::tls::ClientTls;
 use penstock_lumberjack_net::spool::{FolderStore, ObjectStore, PlanLimits, Reader, RemoteStore, RowRange, Store};
@@ -14,7 +15,7 @@ use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use super::{PieceTuple, PositionTuple, detached, divide, layout, position};
 use crate::pipestream::address;
-use crate::pipestream::options::{pair, place, trust};
+use crate::pipestream::options::{pair, trust};
 
 /// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
 #[derive(FromPyObject)]
@@ -35,7 +36,7 @@ pub(crate) struct SpoolReaderFields {
 impl SpoolReaderFields {
     fn store(&self) -> Result<Arc<dyn Store>> {
         if let Some(folder) = &self.place {
-            return Ok(match place(Some(folder), &self.storage)? {
+            return Ok(match ObjectPrefix::of_sink(Some(folder), &self.storage)? {
                 Some(place) => Arc::new(ObjectStore::open(place)?),
                 None => Arc::new(FolderStore::open(folder)?),
             });
