@@ -21,14 +21,12 @@ ALLOWED: dict[str, set[str]] = {
     **{f"{core}-net": {"wire", "io", "log", core} for core in CORES},
     "pipestream-sink": {"wire", "io", "log", "pipestream", "pipestream-net"},
     "lumberjack-spool": {"wire", "io", "log", "lumberjack-net"},
-    "ingest": {"wire", "io", "documents", "pipestream", "pipestream-net"},
+    "ingest": {"wire", "io", "documents", "pipestream", "pipestream-net", "pipestream-sink"},
     "py": {"wire", "io", "documents", "ingest", "pipestream-sink", "lumberjack-spool"}
     | CORES
     | {f"{core}-net" for core in CORES},
 }
 TEST_ONLY = {"testkit"}
-# What only the tests of a crate may use in addition.
-ALLOWED_IN_TESTS = {"ingest": {"pipestream-sink"}}
 WITHOUT_RUNTIME = sorted(CORES | {"wire", "pool", "log", "documents"})
 RUNTIMES = {"async-std", "axum", "h2", "hyper", "mio", "quinn", "quinn-udp", "smol", "socket2", "tokio"}
 IMPURE = re.compile(
@@ -60,7 +58,7 @@ def test_dependencies_between_crates_go_one_way(manifests, saw):
         for section in ("dependencies", "build-dependencies"):
             wrong = _ours(table, section) - ALLOWED[crate]
             assert not wrong, f"penstock-{crate} must not depend on {wrong}"
-        wrong = _ours(table, "dev-dependencies") - ALLOWED[crate] - ALLOWED_IN_TESTS.get(crate, set()) - TEST_ONLY
+        wrong = _ours(table, "dev-dependencies") - ALLOWED[crate] - TEST_ONLY
         assert not wrong, f"the tests of penstock-{crate} must not depend on {wrong}"
         edges += len(_ours(table, "dependencies"))
     saw(len(manifests), "manifests", at_least=18)

@@ -7,9 +7,9 @@ use arrow_array::builder::{BinaryBuilder, Int32Builder, Int64Builder, ListBuilde
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_io::hex;
+use penstock_pipestream_sink::read::{OwnerColumnBuilder, owner_fields};
 
 use crate::ledger::Ledger;
-use crate::owner_column::{OwnerColumnBuilder, owner_fields};
 use crate::record::Record;
 use crate::scope_note::ScopeNote;
 

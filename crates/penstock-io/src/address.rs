@@ -110,7 +110,7 @@ impl Addresses {
             match ended {
                 Ok(Ok(connected)) => return Ok(connected),
                 Ok(Err(error)) => failed = error,
-                Err(died) => failed = E::task(&died),
+                Err(died) => failed = E::task(died),
             }
         }
         Err(failed)

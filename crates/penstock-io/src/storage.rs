@@ -100,6 +100,19 @@ impl ObjectPrefix {
         Ok(Self { store, signer: Some(signer), prefix, uri: uri.trim_end_matches('/').into() })
     }
 
+    /// Return the prefix, if a sink is one; `None` for a folder.
+    ///
+    /// # Errors
+    ///
+    /// Misuse for options of a store where the sink is a folder, and as [`open`](Self::open).
+    pub fn of_sink(sink: Option<&std::path::Path>, options: &StorageOptions) -> Result<Option<Self>> {
+        let uri = sink.and_then(std::path::Path::to_str).filter(|sink| is_uri(sink));
+        if uri.is_none() && !options.is_empty() {
+            return Err(Error::Misuse("storage has options of an object store, but the sink is a folder".into()));
+        }
+        uri.map(|uri| Self::open(uri, options)).transpose()
+    }
+
     /// Return a prefix of an existing store, for example one in memory. It signs no URLs.
     pub fn of(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
         Self { store, signer: None, prefix: Path::from(prefix), uri: format!("memory://{prefix}").into() }

@@ -40,9 +40,8 @@ mod _core {
         incoming::IncomingEntity,
         manifest::Manifest,
         pipe_doc::{decode_pipe_doc, doc_id_of_key, encode_pipe_doc, make_uri, parse_uri, pipe_doc_of_entry},
-        reader::{SinkReader, SinkRows},
+        reader::{SinkReader, SinkRows, row_schema},
         references::{check_reference, decode_reference, encode_reference, reference_of_url, reference_url, split_key},
-        rows::row_schema,
         server::{Server, write_certificates},
         session::Session,
     };

@@ -11,7 +11,8 @@
 //! replaces its first one (see the sink): [`examine`] finds such first lines, and pieces skip them. An entity that
 //! commits or aborts a transaction is no row; the transaction's sessions are read all or none (`transactions.rs`).
 //!
-//! Nothing here uses Arrow: a [`Batch`] is the unchanged lines of the list and the concatenated payloads.
+//! A [`Batch`] is the unchanged lines of the list and the concatenated payloads: that is what a server sends. A
+//! [`SinkReader`] reads a sink wherever it is, and its [`PieceReader`] makes Arrow rows of them.
 
 mod batch;
 mod client;
@@ -20,10 +21,16 @@ mod folder;
 mod journal;
 mod lines;
 mod object;
+mod owner_column;
+mod piece_reader;
 mod plan;
+mod reader;
+mod rows;
 mod service;
 mod session;
+mod session_cache;
 mod store;
+mod tasks;
 mod transactions;
 mod wire;
 
@@ -32,7 +39,11 @@ pub use self::client::RemoteSink;
 pub use self::folder::FolderStore;
 pub use self::journal::{Journal, JournalPage};
 pub use self::object::ObjectReader;
+pub use self::owner_column::{OwnerColumnBuilder, owner_fields};
+pub use self::piece_reader::PieceReader;
 pub use self::plan::{Piece, Plan, PlanLimits, Refiner, Selection, examine, plan};
+pub use self::reader::SinkReader;
+pub use self::rows::row_schema;
 pub use self::service::ReadOptions;
 pub use self::session::ClosedSession;
 pub use self::store::{JournalLog, ListState, MAX_CONTENT, PayloadRange, Store};

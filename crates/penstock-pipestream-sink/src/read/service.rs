@@ -19,6 +19,7 @@ use crate::read::journal::Journal;
 use crate::read::plan::{PlanLimits, plan};
 use crate::read::session::ClosedSession;
 use crate::read::store::{PayloadRange, Store};
+use crate::read::tasks::blocking;
 use crate::read::wire::{
     ALPN, CODE_BROKEN, CODE_KEY, CODE_SLOW, ClaimsResponse, DONE, MAX_BYTES, MAX_CLAIMS, MAX_ITEMS, MAX_REQUEST,
     MAX_ROWS, PlanResponse, REFUSED, Request, RowsHead, Welcome,
@@ -297,10 +298,6 @@ fn groups(ranges: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
         }
     }
     groups
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::task(error)))
 }
 
 fn json(answer: &impl Serialize) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use penstock_io::storage::StorageOptions;
+use penstock_io::storage::{ObjectPrefix, StorageOptions};
 use penstock_io::sync::lock;
 use penstock_io::{DriverError as _, runtime};
 use penstock_lumberjack_net::columns::Layout;
@@ -18,7 +18,6 @@ use tokio::sync::watch;
 use super::options::ReceiveOptions;
 use super::{raised, wait};
 use crate::error::joined;
-use crate::pipestream::options::place;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 use crate::spool::writer::Spool as PySpool;
 
@@ -198,7 +197,7 @@ impl Into {
             (None, None) => Ok(Self::Batches(Layout::raw())),
             (None, Some(Kept::Open(spool))) => Ok(Self::Kept(spool.get().destination())),
             (None, Some(Kept::Place(spool))) => {
-                Ok(Self::Spool(match place(Some(&spool), &StorageOptions::default())? {
+                Ok(Self::Spool(match ObjectPrefix::of_sink(Some(&spool), &StorageOptions::default())? {
                     Some(place) => Keep::Objects(place),
                     None => Keep::Folder(spool),
                 }))

@@ -17,7 +17,6 @@ pub(crate) mod payload;
 pub(crate) mod pipe_doc;
 pub(crate) mod reader;
 pub(crate) mod references;
-pub(crate) mod rows;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod waiting;

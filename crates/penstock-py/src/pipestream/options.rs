@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::storage::{self, ObjectPrefix, StorageOptions};
+use penstock_io::storage::ObjectPrefix;
 use penstock_io::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
 use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_pipestream::SessionId;
@@ -172,7 +172,7 @@ impl ServeOptions {
 
     /// Return the prefix, if the sink is one.
     pub(crate) fn place(&self) -> Result<Option<ObjectPrefix>> {
-        Ok(place(self.sink.as_deref(), &self.storage)?)
+        Ok(ObjectPrefix::of_sink(self.sink.as_deref(), &self.storage)?)
     }
 
     /// Return the service for the readers of the sink, if readers are allowed.
@@ -286,17 +286,6 @@ pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<Clien
         "optional" => Ok(ClientCertificates::Optional),
         other => Err(penstock_io::Error::Misuse(format!("{name}={other:?}: \"required\" or \"optional\""))),
     }
-}
-
-/// Return the prefix in an object store, if the sink is one; `None` for a folder.
-pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<ObjectPrefix>> {
-    let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
-    if uri.is_none() && !storage.is_empty() {
-        return Err(penstock_io::Error::Misuse(
-            "storage has options of an object store, but the sink is a folder".into(),
-        ));
-    }
-    uri.map(|uri| ObjectPrefix::open(uri, storage)).transpose()
 }
 
 pub(crate) fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> penstock_io::Result<Option<(PathBuf, PathBuf)>> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use penstock_io::storage::ObjectPrefix;
 use penstock_io::sync::lock;
 use penstock_io::tls::{Identity, ServerTls};
 use penstock_io::{Addresses, DriverError as _, ReadKey};
@@ -14,7 +15,6 @@ use pyo3::prelude::*;
 
 use super::{PieceTuple, PositionTuple, detached, divide, position};
 use crate::lumberjack::raised;
-use crate::pipestream::options::place;
 
 /// The attributes of the dataclass that `penstock.lumberjack.Spool` makes.
 #[derive(FromPyObject)]
@@ -36,7 +36,7 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
 
 impl SpoolFields {
     fn net(&self) -> Result<SpoolOptions> {
-        let keep = match place(Some(&self.place), &self.storage)? {
+        let keep = match ObjectPrefix::of_sink(Some(&self.place), &self.storage)? {
             Some(place) => Keep::Objects(place),
             None => Keep::Folder(self.place.clone()),
         };

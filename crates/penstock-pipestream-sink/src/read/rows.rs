@@ -8,16 +8,16 @@ use arrow_array::builder::{
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use penstock_ingest::{OwnerColumnBuilder, owner_fields};
 use penstock_io::DriverError as _;
 use penstock_pipestream::OwnershipContext;
-use penstock_pipestream_net::{Error, Result};
-use penstock_pipestream_sink::read::{Batch, Line};
-use pyo3::prelude::*;
-use pyo3_arrow::PySchema;
 
-/// Return the columns of a row.
-pub(super) fn schema() -> SchemaRef {
+use crate::format::line::Line;
+use crate::read::batch::Batch;
+use crate::read::owner_column::{OwnerColumnBuilder, owner_fields};
+use crate::{Error, Result};
+
+/// Return the columns of a sink's rows.
+pub fn row_schema() -> SchemaRef {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
     Arc::new(Schema::new(vec![
         field("session", DataType::Utf8),
@@ -42,12 +42,6 @@ pub(super) fn schema() -> SchemaRef {
     ]))
 }
 
-/// Return the columns of a sink's rows, as a pyarrow schema.
-#[pyfunction]
-pub(crate) fn row_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    PySchema::new(schema()).into_pyarrow(py)
-}
-
 fn segment() -> Arc<Field> {
     // The name that Spark uses.
     Arc::new(Field::new("element", DataType::Utf8, true))
@@ -62,13 +56,13 @@ fn pairs() -> DataType {
 /// Make the rows of a batch. Contents are not copied. `max_content` is the limit beyond which requested contents were
 /// left out.
 pub(super) fn record_batch(session: &str, batch: Batch, max_content: Option<u64>) -> Result<RecordBatch> {
-    let mut columns = Columns::default();
+    let mut columns = RowColumns::default();
     batch.rows(session, |line, size| columns.push(session, &line, size, max_content))?;
     columns.finish(batch.content)
 }
 
 /// The columns of rows that are added one by one.
-pub(super) struct Columns {
+pub(super) struct RowColumns {
     session: StringBuilder,
     scope: Int32Builder,
     entity: Int64Builder,
@@ -92,7 +86,7 @@ pub(super) struct Columns {
     owner: OwnerColumnBuilder,
 }
 
-impl Default for Columns {
+impl Default for RowColumns {
     fn default() -> Self {
         let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
         Self {
@@ -120,7 +114,7 @@ impl Default for Columns {
     }
 }
 
-impl Columns {
+impl RowColumns {
     pub(super) fn push(
         &mut self,
         session: &str,
@@ -197,7 +191,7 @@ impl Columns {
             Arc::new(self.doc_id.finish()),
             self.owner.finish(),
         ];
-        RecordBatch::try_new(schema(), columns)
+        RecordBatch::try_new(row_schema(), columns)
     }
 }
 

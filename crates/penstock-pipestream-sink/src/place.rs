@@ -1,0 +1,48 @@
+//! Where a sink is.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use penstock_io::storage::{ObjectPrefix, StorageOptions};
+use penstock_pipestream_net::ClaimRow;
+
+use crate::Result;
+use crate::claims::{read_claims, read_claims_in};
+use crate::read::{FolderStore, ObjectReader, Store};
+
+/// The place of a sink.
+#[derive(Debug, Clone)]
+pub enum SinkPlace {
+    /// A folder.
+    Folder(PathBuf),
+    /// A prefix in an object store.
+    Objects(ObjectPrefix),
+}
+
+impl SinkPlace {
+    /// Take a folder, or the URI of a prefix in an object store; `storage` has options of that store.
+    pub fn new(sink: &Path, storage: &StorageOptions) -> Result<Self> {
+        let prefix = ObjectPrefix::of_sink(Some(sink), storage)?;
+        Ok(prefix.map_or_else(|| Self::Folder(sink.to_owned()), Self::Objects))
+    }
+
+    /// Return the sessions of the sink. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// IO where there is no such folder, or the store does not answer.
+    pub fn store(&self) -> Result<Arc<dyn Store>> {
+        Ok(match self {
+            Self::Folder(folder) => Arc::new(FolderStore::open(folder)?),
+            Self::Objects(prefix) => Arc::new(ObjectReader::open(prefix.clone())?),
+        })
+    }
+
+    /// Return the claim checks of the sink's servers, by their expiry. Blocks.
+    pub fn claims(&self) -> Result<Vec<ClaimRow>> {
+        match self {
+            Self::Folder(folder) => read_claims(folder),
+            Self::Objects(prefix) => read_claims_in(prefix),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A sink that is being read, in its place or by its server.
+
+use std::sync::{Arc, Mutex};
+
+use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
+use penstock_pipestream_net::ClaimRow;
+
+use crate::place::SinkPlace;
+use crate::read::batch::{Batch, BatchLimits, read_batch};
+use crate::read::client::RemoteSink;
+use crate::read::journal::{Journal, JournalPage};
+use crate::read::piece_reader::{PieceReader, RowRange, RowSource};
+use crate::read::plan::{Piece, Plan, PlanLimits, Refiner, Selection, plan};
+use crate::read::session::ClosedSession;
+use crate::read::session_cache::{MAX_BYTES, SessionCache};
+use crate::read::store::{MAX_CONTENT, Store};
+use crate::read::tasks::{background, blocking};
+use crate::read::transactions::{closed_session, closed_sessions};
+use crate::read::wire::MAX_ITEMS;
+use crate::{Error, Result};
+
+/// A reader of a sink. Clones share what they know of it.
+///
+/// Requests run on the IO thread and its pool, and are finished there even if the caller stops waiting.
+#[derive(Debug, Clone)]
+pub struct SinkReader(Sink);
+
+#[derive(Debug, Clone)]
+enum Sink {
+    /// A store that this process can read.
+    Local(Arc<LocalSink>),
+    /// The server that has the sink.
+    Remote(RemoteSink),
+}
+
+#[derive(Debug)]
+struct LocalSink {
+    place: SinkPlace,
+    store: Arc<dyn Store>,
+    journal: Journal,
+    examined: Mutex<SessionCache>,
+}
+
+impl From<RemoteSink> for SinkReader {
+    fn from(server: RemoteSink) -> Self {
+        Self(Sink::Remote(server))
+    }
+}
+
+impl SinkReader {
+    /// Open a sink where it is. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`SinkPlace::store`].
+    pub fn open(place: SinkPlace) -> Result<Self> {
+        Ok(Self(Sink::Local(Arc::new(LocalSink::open(place, MAX_BYTES)?))))
+    }
+
+    /// Return every closed session, in the order of their ends. Nothing is written.
+    pub async fn sessions(&self) -> Result<Vec<ClosedSession>> {
+        match &self.0 {
+            Sink::Local(local) => {
+                let local = Arc::clone(local);
+                background(blocking(move || local.sessions())).await
+            }
+            Sink::Remote(server) => {
+                let server = server.clone();
+                background(all_sessions(async move |after| server.sessions(after, MAX_ITEMS).await)).await
+            }
+        }
+    }
+
+    /// Return the journal's name and length, and at most `max` of its sessions from a position on.
+    pub async fn follow(&self, after: u64, max: usize) -> Result<JournalPage> {
+        match &self.0 {
+            Sink::Local(local) => {
+                let local = Arc::clone(local);
+                background(blocking(move || local.journal.follow(after, max))).await
+            }
+            Sink::Remote(server) => {
+                let server = server.clone();
+                background(async move { server.sessions(after, max).await }).await
+            }
+        }
+    }
+
+    /// Divide a session, from a position in its list on, into pieces of the selected rows. A plan has at most 4,096
+    /// pieces before the selection narrows them.
+    pub async fn plan(&self, session: &str, start: u64, limits: PlanLimits, selection: Selection) -> Result<Plan> {
+        let limits = PlanLimits { pieces: limits.pieces.clamp(1, MAX_ITEMS), ..limits };
+        let (sink, session) = (self.0.clone(), session.to_owned());
+        background(async move {
+            let plan = sink.plan(&session, start, limits).await?;
+            if selection.is_all() {
+                return Ok(plan);
+            }
+            Ok(Plan { pieces: sink.select(&session, &plan.pieces, &selection, limits).await?, ..plan })
+        })
+        .await
+    }
+
+    /// Return a reader of the rows in a range of a session's list, with batches of about `batch_bytes` bytes. Payloads
+    /// beyond `max_content` bytes are left out; without it none is read.
+    pub fn rows(&self, session: &str, start: u64, end: u64, max_content: Option<u64>, batch_bytes: u64) -> PieceReader {
+        let limits = BatchLimits {
+            bytes: batch_bytes,
+            content: max_content.is_some(),
+            max_content: max_content.unwrap_or(0).min(MAX_CONTENT),
+            ..BatchLimits::default()
+        };
+        let source = match &self.0 {
+            Sink::Local(local) => RowSource::Store(Arc::clone(&local.store)),
+            Sink::Remote(server) => RowSource::Server(server.clone()),
+        };
+        PieceReader::new(RowRange { source, session: session.into(), end, limits }, start)
+    }
+
+    /// Return the claim checks of the sink's server, by their expiry.
+    pub async fn claims(&self) -> Result<Vec<ClaimRow>> {
+        match &self.0 {
+            Sink::Local(local) => {
+                let local = Arc::clone(local);
+                background(blocking(move || local.place.claims())).await
+            }
+            Sink::Remote(server) => {
+                let server = server.clone();
+                background(async move { server.claims().await }).await
+            }
+        }
+    }
+
+    /// Remove a session. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Misuse where the sink is read by its server.
+    pub fn remove(&self, session: &str) -> Result<()> {
+        match &self.0 {
+            Sink::Local(local) => local.store.remove(session),
+            Sink::Remote(_) => Err(Error::misuse("a reader over the network cannot remove sessions".into())),
+        }
+    }
+}
+
+/// Return all sessions of a journal that is read page by page.
+async fn all_sessions(page: impl AsyncFn(u64) -> Result<JournalPage>) -> Result<Vec<ClosedSession>> {
+    let mut found = Vec::new();
+    loop {
+        let after = found.len() as u64;
+        let JournalPage { length, sessions, .. } = page(after).await?;
+        let more = !sessions.is_empty() && after + (sessions.len() as u64) < length;
+        found.extend(sessions);
+        if !more {
+            return Ok(found);
+        }
+    }
+}
+
+impl Sink {
+    async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
+        match self {
+            Self::Local(local) => {
+                let (local, session) = (Arc::clone(local), session.to_owned());
+                blocking(move || plan(&*local.store, &*local.closed_session(&session)?, start, limits)).await
+            }
+            Self::Remote(server) => server.plan(session, start, limits).await,
+        }
+    }
+
+    /// Narrow pieces down to the selected rows.
+    async fn select(
+        &self,
+        session: &str,
+        pieces: &[Piece],
+        selection: &Selection,
+        limits: PlanLimits,
+    ) -> Result<Vec<Piece>> {
+        let mut refiner = Refiner::new(session, selection, limits);
+        for piece in pieces {
+            let mut rest = Some(piece.start);
+            while let Some(start) = rest {
+                let batch = self.lines(session, start, piece.end).await?;
+                refiner.take(start, &batch.lines)?;
+                rest = batch.next;
+            }
+            refiner.gap();
+        }
+        Ok(refiner.finish())
+    }
+
+    /// Return a batch of lines, without content.
+    async fn lines(&self, session: &str, start: u64, end: u64) -> Result<Batch> {
+        let limits = BatchLimits { content: false, ..BatchLimits::default() };
+        match self {
+            Self::Local(local) => {
+                let (local, session) = (Arc::clone(local), session.to_owned());
+                blocking(move || read_batch(&*local.store, &session, start, end, limits)).await
+            }
+            Self::Remote(server) => server.batch(session, start, end, limits).await,
+        }
+    }
+}
+
+impl LocalSink {
+    fn open(place: SinkPlace, max_bytes: usize) -> Result<Self> {
+        let store = place.store()?;
+        let journal = Journal::new(Arc::clone(&store))?;
+        Ok(Self { place, store, journal, examined: Mutex::new(SessionCache::new(max_bytes)) })
+    }
+
+    fn sessions(&self) -> Result<Vec<ClosedSession>> {
+        let found = closed_sessions(&*self.store)?;
+        lock(&self.examined).fill(&found);
+        Ok(found)
+    }
+
+    /// Return a session that may be read.
+    fn closed_session(&self, session: &str) -> Result<Arc<ClosedSession>> {
+        let known = lock(&self.examined).get(session);
+        if let Some(found) = known.or_else(|| self.journal.session(session)) {
+            return Ok(found);
+        }
+        let missing = || Error::misuse(format!("there is no closed session {session:?}"));
+        let found = Arc::new(closed_session(&*self.store, session)?.ok_or_else(missing)?);
+        lock(&self.examined).insert(Arc::clone(&found));
+        Ok(found)
+    }
+}
