@@ -15,7 +15,7 @@ mod daemon;
 mod error;
 
 pub use self::client::{
-    ConnectOptions, Outcome, Producer, ProducerOptions, Submitted, Target, Task, Worker, WorkerOptions,
+    ConnectOptions, Outcome, Producer, ProducerOptions, Submitted, Target, Task, Watch, Watched, Worker, WorkerOptions,
 };
 pub use self::daemon::{Daemon, DaemonOptions};
 pub use error::{Error, Result};

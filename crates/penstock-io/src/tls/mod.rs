@@ -8,6 +8,7 @@ mod acceptor;
 mod alert;
 mod certificate;
 mod fingerprint;
+mod options;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub use self::certificate::write_certificates;
 use self::certificate::{CertifiedKey, load_certificates};
 pub use self::fingerprint::Fingerprint;
 use self::fingerprint::PinnedCertificate;
+pub use self::options::{ClientTlsOptions, ServerTlsOptions, pair};
 use crate::{DriverError as _, Error, Result};
 
 /// Which certificate a server shows.

@@ -3,14 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use penstock_io::tls::{ClientTls, ServerTls};
+use penstock_io::tls::{ClientCertificates, ClientTlsOptions, ServerTlsOptions};
 use penstock_io::{Addresses, DriverError as _};
 use penstock_lumberjack_net::{
     ClientConfig, Error, Hosts, ReceiverOptions, Result, SenderOptions, Sequence, ServerConfig, Version,
 };
 use pyo3::prelude::*;
-
-use crate::pipestream::options::{certificates, identity, pair, trust};
 
 /// The attributes of the dataclass that `penstock.lumberjack.Receiver` makes.
 #[derive(FromPyObject)]
@@ -72,18 +70,21 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
 }
 
 impl ReceiveOptions {
+    /// Return the options of TLS.
+    fn tls(&self) -> ServerTlsOptions {
+        ServerTlsOptions {
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            development: self.development.clone(),
+            client_ca: self.client_ca.clone(),
+        }
+    }
+
     /// Convert the options. Blocks on the resolver.
     pub(crate) fn net(&self, listen: &str) -> Result<ReceiverOptions> {
         let mut options = ReceiverOptions::new(Addresses::resolve(listen)?);
-        let own = pair(self.cert.as_ref(), self.key.as_ref())?;
-        if !self.tls && (own.is_some() || self.client_ca.is_some()) {
-            return Err(Error::misuse("cert and client_ca require TLS, which is off".into()));
-        }
-        if self.tls {
-            let identity = identity(own, &self.development);
-            options.tls = Some(ServerTls { identity, client_ca: self.client_ca.clone() });
-        }
-        options.client_certificates = certificates("client_certificates", &self.client_certificates)?;
+        options.tls = self.tls().optional(self.tls, "which is off")?;
+        options.client_certificates = ClientCertificates::parse("client_certificates", &self.client_certificates)?;
         options.max_connections = self.max_connections;
         options.max_connections_per_address = self.max_connections_per_address;
         options.max_bytes = self.max_bytes;
@@ -117,17 +118,21 @@ impl LimitFields {
 }
 
 impl SendOptions {
+    /// Return the options of TLS.
+    fn tls(&self) -> ClientTlsOptions {
+        ClientTlsOptions {
+            fingerprint: self.fingerprint.clone(),
+            ca: self.ca.clone(),
+            system_ca: self.system_ca,
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+        }
+    }
+
     pub(crate) fn net(&self) -> Result<SenderOptions> {
         let mut options = SenderOptions::new(self.hosts.clone());
         options.mode = if self.balance { Hosts::Balance } else { Hosts::Failover };
-        let trusts = self.fingerprint.is_some() || self.ca.is_some() || self.system_ca;
-        let identity = pair(self.cert.as_ref(), self.key.as_ref())?;
-        if trusts {
-            let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
-            options.tls = Some(ClientTls { trust, identity });
-        } else if identity.is_some() {
-            return Err(Error::misuse("cert requires TLS: give fingerprint, ca or system_ca".into()));
-        }
+        options.tls = self.tls().optional()?;
         options.server_name.clone_from(&self.server_name);
         options.give_up = self.retry.map(|retry| seconds("retry", retry)).transpose()?;
         options.client = ClientConfig {

@@ -1,15 +1,13 @@
 //! The options of a buffer, a job, a sender and a consumer: the attributes of dataclasses.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::tls::{ClientTls, ServerTls, Trust};
+use penstock_io::tls::{ClientTlsOptions, ServerTls, ServerTlsOptions};
 use penstock_io::{Addresses, ConnectionLimits, DriverError as _};
 use penstock_pimp_net::{ClientOptions, ConsumerConfig, Encoding, Error, Limits, POLL_LIMIT, Result, SenderConfig};
 use pyo3::prelude::*;
-
-use crate::pipestream::options::{identity, pair, trust};
 
 /// The attributes of the dataclass that `penstock.pimp.Buffer` makes.
 #[derive(FromPyObject)]
@@ -101,7 +99,13 @@ fn seconds(name: &str, value: f64) -> Result<Duration> {
 
 impl ServeOptions {
     pub(crate) fn server_tls(&self) -> Result<Option<ServerTls>> {
-        server_tls(self.tls, self.cert.as_ref(), self.key.as_ref(), &self.development, self.client_ca.as_ref())
+        let options = ServerTlsOptions {
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            development: self.development.clone(),
+            client_ca: self.client_ca.clone(),
+        };
+        Ok(options.optional(self.tls, "which is off")?)
     }
 
     pub(crate) fn connections(&self) -> ConnectionLimits {
@@ -115,25 +119,14 @@ impl ServeOptions {
 
 impl TriggerOptions {
     pub(crate) fn server_tls(&self) -> Result<Option<ServerTls>> {
-        server_tls(self.tls, self.cert.as_ref(), self.key.as_ref(), &self.development, self.client_ca.as_ref())
+        let options = ServerTlsOptions {
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            development: self.development.clone(),
+            client_ca: self.client_ca.clone(),
+        };
+        Ok(options.optional(self.tls, "which is off")?)
     }
-}
-
-fn server_tls(
-    tls: bool,
-    cert: Option<&PathBuf>,
-    key: Option<&PathBuf>,
-    development: &Path,
-    client_ca: Option<&PathBuf>,
-) -> Result<Option<ServerTls>> {
-    let own = pair(cert, key)?;
-    if tls {
-        return Ok(Some(ServerTls { identity: identity(own, development), client_ca: client_ca.cloned() }));
-    }
-    if own.is_some() || client_ca.is_some() {
-        return Err(Error::misuse("cert and client_ca require TLS, which is off".into()));
-    }
-    Ok(None)
 }
 
 impl LimitFields {
@@ -146,12 +139,14 @@ impl LimitFields {
 impl ReachOptions {
     /// Convert the options. For `https://` without a trust option the system's CAs are trusted.
     pub(crate) fn net(&self, url: &str) -> Result<ClientOptions> {
-        let identity = pair(self.cert.as_ref(), self.cert_key.as_ref())?;
-        let named = self.fingerprint.is_some() || self.ca.is_some() || self.system_ca;
-        let secure = url.trim_start().get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
-        let trust =
-            if named { trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)? } else { Trust::System };
-        let tls = (secure || named || identity.is_some()).then_some(ClientTls { trust, identity });
+        let tls = ClientTlsOptions {
+            fingerprint: self.fingerprint.clone(),
+            ca: self.ca.clone(),
+            system_ca: self.system_ca,
+            cert: self.cert.clone(),
+            key: self.cert_key.clone(),
+        };
+        let tls = tls.for_url(url)?;
         Ok(ClientOptions { tls, allowed_hosts: self.allowed_hosts.clone(), retry: seconds("retry", self.retry)? })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_io::storage::ObjectPrefix;
-use penstock_io::tls::{ClientCertificates, ClientTls, Identity, ServerTls, Trust};
+use penstock_io::tls::{ClientCertificates, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions};
 use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_pipestream::SessionId;
 use penstock_pipestream::header_key::HeaderKeys;
@@ -123,15 +123,27 @@ pub(crate) struct ReaderOptions {
 
 impl ReaderOptions {
     pub(crate) fn tls(&self) -> Result<ClientTls> {
-        let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
-        Ok(ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? })
+        let options = ClientTlsOptions {
+            fingerprint: self.fingerprint.clone(),
+            ca: self.ca.clone(),
+            system_ca: self.system_ca,
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+        };
+        Ok(options.required()?)
     }
 }
 
 impl ConnectOptions {
     pub(crate) fn tls(&self) -> Result<ClientTls> {
-        let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
-        Ok(ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? })
+        let options = ClientTlsOptions {
+            fingerprint: self.fingerprint.clone(),
+            ca: self.ca.clone(),
+            system_ca: self.system_ca,
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+        };
+        Ok(options.required()?)
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {
@@ -156,8 +168,13 @@ impl ConnectOptions {
 
 impl ServeOptions {
     pub(crate) fn tls(&self) -> Result<ServerTls> {
-        let identity = identity(pair(self.cert.as_ref(), self.key.as_ref())?, &self.development);
-        Ok(ServerTls { identity, client_ca: self.client_ca.clone() })
+        let options = ServerTlsOptions {
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            development: self.development.clone(),
+            client_ca: self.client_ca.clone(),
+        };
+        Ok(options.required()?)
     }
 
     /// Return the address for serving metrics. Blocks on the resolver.
@@ -181,7 +198,7 @@ impl ServeOptions {
         claims: &Arc<dyn ClaimChecks>,
         store: impl FnOnce() -> Result<Arc<dyn Store>>,
     ) -> Result<Option<Arc<dyn PortService>>> {
-        let certificates = certificates("reader_certificates", &self.reader_certificates)?;
+        let certificates = ClientCertificates::parse("reader_certificates", &self.reader_certificates)?;
         let key = self.read_key.as_deref().map(ReadKey::new).transpose()?;
         let service = |key| {
             let options = ReadOptions { certificates, ..ReadOptions::new(key, store()?) };
@@ -259,43 +276,6 @@ fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
     survives.map(Some).ok_or_else(wrong)
 }
 
-/// Return the certificate of a server: that of the files, or one for development.
-pub(crate) fn identity(own: Option<(PathBuf, PathBuf)>, development: &Path) -> Identity {
-    match own {
-        Some((cert, key)) => Identity::Files { cert, key },
-        None => Identity::Development { dir: development.to_owned() },
-    }
-}
-
-/// Return which peers to trust: exactly one option must be set, because nothing turns verification off (decision 21).
-pub(crate) fn trust(fingerprint: Option<&str>, ca: Option<&PathBuf>, system_ca: bool) -> penstock_io::Result<Trust> {
-    match (fingerprint, ca, system_ca) {
-        (Some(fingerprint), None, false) => {
-            Ok(Trust::Fingerprint(fingerprint.parse().map_err(|error| penstock_io::Error::Misuse(format!("{error}")))?))
-        }
-        (None, Some(ca), false) => Ok(Trust::Ca(ca.clone())),
-        (None, None, true) => Ok(Trust::System),
-        _ => Err(penstock_io::Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".into())),
-    }
-}
-
-/// Return whether clients must have a certificate.
-pub(crate) fn certificates(name: &str, value: &str) -> penstock_io::Result<ClientCertificates> {
-    match value {
-        "required" => Ok(ClientCertificates::Required),
-        "optional" => Ok(ClientCertificates::Optional),
-        other => Err(penstock_io::Error::Misuse(format!("{name}={other:?}: \"required\" or \"optional\""))),
-    }
-}
-
-pub(crate) fn pair(cert: Option<&PathBuf>, key: Option<&PathBuf>) -> penstock_io::Result<Option<(PathBuf, PathBuf)>> {
-    match (cert, key) {
-        (Some(cert), Some(key)) => Ok(Some((cert.clone(), key.clone()))),
-        (None, None) => Ok(None),
-        _ => Err(penstock_io::Error::Misuse(
-            "a certificate and its key go together: give both, cert and key, or neither".into(),
-        )),
-    }
 }
 
 fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionOptions> {

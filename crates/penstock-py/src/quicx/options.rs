@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use penstock_io::tls::{ClientTls, ServerTls};
+use penstock_io::tls::{ClientTlsOptions, ServerTlsOptions};
 use penstock_io::{Addresses, DriverError as _};
 use penstock_quicx_net::{ConnectOptions, DaemonOptions, Error, Policy, PoolConfig, QueueConfig, Result, Target};
 use pyo3::prelude::*;
-
-use crate::pipestream::options::{identity, pair, trust};
 
 /// The attributes of the dataclass that `penstock.quicx.Daemon` makes.
 #[derive(FromPyObject)]
@@ -71,20 +69,25 @@ pub(super) fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
 }
 
 impl StartOptions {
+    /// Return the options of TLS.
+    fn tls(&self) -> ServerTlsOptions {
+        ServerTlsOptions {
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            development: self.development.clone(),
+            client_ca: self.client_ca.clone(),
+        }
+    }
+
     /// Convert the options. Blocks on the resolver.
     pub(crate) fn net(self) -> Result<DaemonOptions> {
-        let own = pair(self.cert.as_ref(), self.key.as_ref())?;
-        if self.tls_listen.is_none() && (own.is_some() || self.client_ca.is_some()) {
-            return Err(Error::misuse(
-                "a certificate, or a CA for clients, is for TLS: say where, by tls_listen".into(),
-            ));
-        }
-        let tls = ServerTls { identity: identity(own, &self.development), client_ca: self.client_ca };
+        let tls = self.tls().optional(self.tls_listen.is_some(), "which is off: say where, by tls_listen")?;
+        let tls_listen = self.tls_listen.as_deref().map(Addresses::resolve).transpose()?;
         let policies = self.policies.iter().map(|(kind, policy)| Ok((kind.clone(), policy.core()?)));
         let heartbeat = self.heartbeat_interval.map(|value| interval("heartbeat_interval", value)).transpose()?;
         Ok(DaemonOptions {
             listen: self.listen.as_deref().map(Addresses::resolve).transpose()?,
-            tls: self.tls_listen.as_deref().map(Addresses::resolve).transpose()?.map(|address| (address, tls)),
+            tls: tls_listen.zip(tls),
             socket: self.socket,
             journal: self.journal,
             queue: QueueConfig {
@@ -120,19 +123,24 @@ impl PolicyFields {
 }
 
 impl ReachOptions {
+    /// Return the options of TLS.
+    fn tls(&self) -> ClientTlsOptions {
+        ClientTlsOptions {
+            fingerprint: self.fingerprint.clone(),
+            ca: self.ca.clone(),
+            system_ca: self.system_ca,
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+        }
+    }
+
     pub(crate) fn net(&self) -> Result<ConnectOptions> {
         let target = match &self.socket {
             Some(socket) => Target::Unix(socket.clone()),
             None => Target::Tcp(self.address.clone()),
         };
         let mut options = ConnectOptions::new(target);
-        let identity = pair(self.cert.as_ref(), self.key.as_ref())?;
-        if self.fingerprint.is_some() || self.ca.is_some() || self.system_ca {
-            let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
-            options.tls = Some(ClientTls { trust, identity });
-        } else if identity.is_some() {
-            return Err(Error::misuse("cert requires TLS: give fingerprint, ca or system_ca".into()));
-        }
+        options.tls = self.tls().optional()?;
         options.server_name.clone_from(&self.server_name);
         options.timeout = seconds("timeout", self.timeout)?;
         Ok(options)

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use penstock_io::{DriverError as _, runtime};
-use penstock_quicx_net::{self as net, Batch, Error, Outcome, ProducerOptions, Result, Submitted, TaskId};
+use penstock_io::DriverError as _;
+use penstock_quicx_net::{self as net, Batch, Error, Outcome, ProducerOptions, Result, Submitted, TaskId, Watch};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use tokio::sync::{Mutex, mpsc};
 
 use super::options::{ReachOptions, interval};
 use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
@@ -20,15 +19,12 @@ pub(crate) type DeadTuple = (u32, String, u16, Vec<u8>);
 pub(crate) type OutcomeTuple = (u32, Option<Vec<u8>>, Option<PyErr>);
 /// The key that identifies a unique task.
 pub(crate) type Key = [u8; 16];
-/// A watched outcome: the ID, why the task failed, and why the outcome is unknown.
-pub(crate) type Watched = (u32, Option<Vec<u8>>, Option<Error>);
 
 /// A producer, which can also monitor.
 #[pyclass(frozen, name = "QuicxProducer", module = "penstock._core")]
 pub(crate) struct QuicxProducer {
     pub(crate) producer: Arc<net::Producer>,
-    watched: mpsc::UnboundedSender<Watched>,
-    outcomes: Mutex<mpsc::UnboundedReceiver<Watched>>,
+    watch: Watch,
 }
 
 #[pymethods]
@@ -69,25 +65,18 @@ impl QuicxProducer {
         wait(py, timeout, async { self.producer.observe(TaskId(id)).await.map(Outcome::err) })
     }
 
-    /// Watch a task, so that `next_outcome` returns its outcome.
-    fn watch(&self, id: u32) -> PyResult<()> {
-        let (producer, watched) = (Arc::clone(&self.producer), self.watched.clone());
-        let watching = runtime::spawn(async move {
-            let found = match producer.observe(TaskId(id)).await {
-                Ok(outcome) => (id, outcome.err(), None),
-                Err(error) => (id, None, Some(error)),
-            };
-            // An error means that the outcomes are no longer read.
-            let _ = watched.send(found);
-        });
-        watching.map(drop).map_err(|error| raised(&error.into()))
+    /// Watch a task, so that `next_outcome` returns its outcome. Waits while too many are watched.
+    fn watch(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        wait(py, Timeout::NEVER, self.watch.add(TaskId(id)))
     }
 
     /// Return the next watched outcome; `None` after the timeout.
     fn next_outcome(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<OutcomeTuple>> {
-        let next = async { Ok(self.outcomes.lock().await.recv().await) };
-        let found = wait_at_most(py, timeout, next)?.flatten();
-        Ok(found.map(|(id, failure, error)| (id, failure, error.map(|error| raised(&error)))))
+        let found = wait_at_most(py, timeout, self.watch.next())?;
+        Ok(found.map(|(id, outcome)| match outcome {
+            Ok(outcome) => (id.0, outcome.err(), None),
+            Err(error) => (id.0, None, Some(raised(&error))),
+        }))
     }
 
     fn stats(&self, py: Python<'_>, timeout: Timeout) -> PyResult<StatsTuple> {
@@ -114,7 +103,7 @@ impl QuicxProducer {
 
     /// Close the connection, even if other calls still wait for results.
     fn close(&self) {
-        self.producer.close();
+        self.watch.close();
     }
 
     /// Ask the daemon to stop.
@@ -128,8 +117,7 @@ impl QuicxProducer {
     pub(crate) async fn connect(options: &ReachOptions, heartbeat: f64) -> Result<Self> {
         let options = ProducerOptions { connect: options.net()?, heartbeat: interval("heartbeat", heartbeat)? };
         let producer = Arc::new(net::Producer::connect(options).await?);
-        let (watched, outcomes) = mpsc::unbounded_channel();
-        Ok(Self { producer, watched, outcomes: Mutex::new(outcomes) })
+        Ok(Self { watch: Watch::new(Arc::clone(&producer)), producer })
     }
 
     pub(crate) async fn list(&self) -> Result<Vec<DeadTuple>> {

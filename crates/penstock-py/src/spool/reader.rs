@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_io::storage::ObjectPrefix;
 use penstock_io::sync::lock;
-use penstock_io::tls::ClientTls;
+use penstock_io::tls::ClientTlsOptions;
 use penstock_io::{Addresses, DriverError as _};
 use penstock_lumberjack_net::{Error, Result};
 use penstock_lumberjack_spool::{FolderStore, ObjectStore, PlanLimits, Reader, RemoteStore, RowRange, Store};
@@ -14,7 +14,6 @@ use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use super::{PieceTuple, PositionTuple, detached, divide, layout, position};
-use crate::pipestream::options::{pair, trust};
 
 /// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
 #[derive(FromPyObject)]
@@ -43,8 +42,14 @@ impl SpoolReaderFields {
         let missing = || Error::misuse("a place or an address must be given".into());
         let name = self.address.as_deref().ok_or_else(missing)?;
         let addresses = Addresses::resolve(name)?;
-        let trust = trust(self.fingerprint.as_deref(), self.ca.as_ref(), self.system_ca)?;
-        let tls = ClientTls { trust, identity: pair(self.cert.as_ref(), self.key.as_ref())? };
+        let tls = ClientTlsOptions {
+            fingerprint: self.fingerprint.clone(),
+            ca: self.ca.clone(),
+            system_ca: self.system_ca,
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+        };
+        let tls = tls.required()?;
         let key = self.read_key.as_deref().unwrap_or_default();
         Ok(Arc::new(RemoteStore::new(&tls, addresses, self.server_name.as_deref(), key)?))
     }

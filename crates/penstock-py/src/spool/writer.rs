@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use penstock_io::storage::ObjectPrefix;
 use penstock_io::sync::lock;
-use penstock_io::tls::{Identity, ServerTls};
+use penstock_io::tls::ServerTlsOptions;
 use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_lumberjack_net::{Error, Result};
 use penstock_lumberjack_spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
@@ -136,12 +136,7 @@ impl Spool {
         key: Option<PathBuf>,
     ) -> PyResult<(String, String)> {
         let bound = detached(py, || {
-            let identity = match (cert, key) {
-                (Some(cert), Some(key)) => Identity::Files { cert, key },
-                (None, None) => Identity::Development { dir: development },
-                _ => return Err(Error::misuse("a certificate and its key go together".into())),
-            };
-            let tls = ServerTls { identity, client_ca: None };
+            let tls = ServerTlsOptions { cert, key, development, client_ca: None }.required()?;
             Service::bind(Addresses::resolve(listen)?, &tls, ReadKey::new(read_key)?, self.spool.store()?)
         })?;
         let found = (bound.address().to_string(), bound.fingerprint().to_string());

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use penstock_io::tls::{ClientTls, Identity, ServerTls};
+use penstock_io::tls::{ClientTlsOptions, Identity, ServerTls};
 use penstock_vgi_net::{Channel, Interrupted, Peer, Sink, Source, Tls, duplicate};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,7 +13,6 @@ use pyo3::types::PyBytes;
 use super::errors::IntoVgiErr as _;
 use super::stop;
 use crate::error::IntoPyErr;
-use crate::pipestream::options::{pair, trust};
 
 /// The TLS configuration of connections over TCP.
 #[pyclass(frozen, name = "VgiTls", module = "penstock._core")]
@@ -43,8 +42,9 @@ impl VgiTls {
         key: Option<PathBuf>,
     ) -> PyResult<Self> {
         let made = (|| {
-            let trust = trust(fingerprint, ca.as_ref(), system_ca)?;
-            Tls::client(&ClientTls { trust, identity: pair(cert.as_ref(), key.as_ref())? }, server_name)
+            let fingerprint = fingerprint.map(str::to_owned);
+            let options = ClientTlsOptions { fingerprint, ca, system_ca, cert, key };
+            Tls::client(&options.required()?, server_name)
         })();
         Ok(Self { tls: made.map_err(IntoPyErr::into_py_err)? })
     }

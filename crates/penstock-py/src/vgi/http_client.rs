@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
-use penstock_io::tls::{ClientTls, Trust};
+use penstock_io::tls::ClientTlsOptions;
 use penstock_vgi::http::{Headers, Response};
 use penstock_vgi::{Batch, Limits, MethodKind};
 use penstock_vgi_net::http::{ClientOptions, HttpCalls, HttpClient, HttpSender, HttpStream, Retry};
@@ -24,7 +24,6 @@ use super::files::driven;
 use super::logger::Logger;
 use super::protocol::VgiProtocol;
 use crate::error::IntoPyErr;
-use crate::pipestream::options::{pair, trust};
 
 /// The attributes of `penstock.vgi.http.HttpRetryConfig`.
 #[derive(FromPyObject)]
@@ -136,18 +135,12 @@ impl VgiHttpClient {
         let client = match send {
             Some(send) => HttpClient::new(Box::new(PythonSender { send }), options),
             None => {
-                let identity = pair(cert.as_ref(), key.as_ref()).map_err(IntoPyErr::into_py_err)?;
-                let named = fingerprint.is_some() || ca.is_some() || system_ca;
-                let trust = if named {
-                    trust(fingerprint, ca.as_ref(), system_ca).map_err(IntoPyErr::into_py_err)?
-                } else {
-                    Trust::System
-                };
-                let secure = base_url.starts_with("https://");
-                if !secure && (named || identity.is_some()) {
+                let fingerprint = fingerprint.map(str::to_owned);
+                let tls = ClientTlsOptions { fingerprint, ca, system_ca, cert, key };
+                let tls = tls.for_url(base_url).map_err(IntoPyErr::into_py_err)?;
+                if tls.is_some() && base_url.starts_with("http://") {
                     return Err(misuse("TLS options (trust, certificate) are for https:// only"));
                 }
-                let tls = secure.then_some(ClientTls { trust, identity });
                 HttpClient::connect(base_url, tls.as_ref(), options).map_err(IntoVgiErr::into_vgi_err)?
             }
         };

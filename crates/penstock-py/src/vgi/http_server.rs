@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_io::Addresses;
-use penstock_io::tls::{Identity as Certificate, ServerTls};
+use penstock_io::tls::{Identity as Certificate, ServerTls, pair};
 use penstock_vgi::http::{Config, Request, Service};
 use penstock_vgi_net::Counters;
 use penstock_vgi_net::external::External;
@@ -12,7 +12,6 @@ use penstock_vgi_net::http::{HttpCall, HttpListener};
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
-use crate::pipestream::options::pair;
 use crate::vgi::errors::misuse;
 use crate::vgi::http_call::VgiHttpCall;
 
@@ -116,7 +115,7 @@ impl VgiHttp {
         key: Option<PathBuf>,
         client_ca: Option<PathBuf>,
     ) -> PyResult<VgiHttpServer> {
-        let tls = match pair(cert.as_ref(), key.as_ref()).map_err(IntoPyErr::into_py_err)? {
+        let tls = match pair(cert, key).map_err(IntoPyErr::into_py_err)? {
             Some((cert, key)) => Some(ServerTls { identity: Certificate::Files { cert, key }, client_ca }),
             None if client_ca.is_some() => return Err(misuse("a CA for callers is for TLS: give cert and key too")),
             None => None,

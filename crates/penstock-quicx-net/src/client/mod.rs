@@ -3,8 +3,10 @@
 
 mod producer;
 mod transport;
+mod watch;
 mod worker;
 
 pub use self::producer::{Outcome, Producer, ProducerOptions, Submitted};
 pub use self::transport::{ConnectOptions, Target};
+pub use self::watch::{Watch, Watched};
 pub use self::worker::{Task, Worker, WorkerOptions};

@@ -1,0 +1,75 @@
+//! Watched tasks: their outcomes, one by one, as they come.
+
+use std::fmt;
+use std::sync::Arc;
+
+use penstock_io::{DriverError as _, runtime};
+use penstock_quicx::TaskId;
+use tokio::sync::{Mutex as Turn, mpsc, watch};
+
+use super::producer::{Outcome, Producer};
+use crate::{Error, Result};
+
+/// The most watched tasks whose outcome was not taken: as many as a daemon remembers the outcomes of.
+const WATCHED: usize = 65_536;
+
+/// A watched task, and what became of it; an error if that is unknown.
+pub type Watched = (TaskId, Result<Outcome>);
+
+/// Watches tasks, and returns their outcomes in the order in which they come. Each watched task has a place in the queue
+/// from the start, so the queue is bounded and no outcome is lost: beyond the bound, [`add`](Self::add) waits until an
+/// outcome is taken.
+pub struct Watch {
+    producer: Arc<Producer>,
+    places: mpsc::Sender<Watched>,
+    outcomes: Turn<mpsc::Receiver<Watched>>,
+    closed: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("free", &self.places.capacity()).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Watch tasks over the connection of a producer.
+    pub fn new(producer: Arc<Producer>) -> Self {
+        Self::bounded(producer, WATCHED)
+    }
+
+    fn bounded(producer: Arc<Producer>, most: usize) -> Self {
+        let (places, outcomes) = mpsc::channel(most);
+        Self { producer, places, outcomes: Turn::new(outcomes), closed: watch::Sender::new(false) }
+    }
+
+    /// Watch a task. Waits while too many are watched whose outcome was not taken.
+    pub async fn add(&self, id: TaskId) -> Result<()> {
+        let closed = || Error::misuse("the producer is closed".into());
+        let mut closing = self.closed.subscribe();
+        let place = tokio::select! {
+            biased;
+            // An error would mean that this was dropped, which cannot happen during the borrow.
+            _ = closing.wait_for(|closed| *closed) => return Err(closed()),
+            place = self.places.clone().reserve_owned() => place.map_err(|_| closed())?,
+        };
+        let producer = Arc::clone(&self.producer);
+        runtime::spawn(async move { drop(place.send((id, producer.observe(id).await))) })?;
+        Ok(())
+    }
+
+    /// Return the next outcome. Several callers may wait; each outcome goes to one of them.
+    pub async fn next(&self) -> Result<Watched> {
+        let next = self.outcomes.lock().await.recv().await;
+        next.ok_or_else(|| Error::task(&"the outcomes of tasks have ended"))
+    }
+
+    /// Close the producer's connection: no task is watched any more, and the outcomes of those that are become errors.
+    pub fn close(&self) {
+        self.closed.send_replace(true);
+        self.producer.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;
