@@ -101,13 +101,29 @@ pub enum ConsumerEvent {
     Completed,
 }
 
-/// The consumer of a job.
+/// The phase of a consumer.
 ///
 /// ```text
-///  due ─ poll_transmit ─▶ asked ─┬─ handle_response ─▶ due, after a pause ─▶ .. ─▶ Completed
-///                                ├─ handle_failure ──▶ due, after a longer pause
-///                                └─ an error: the consumer has failed, and every call returns the error again
+///       poll_transmit          the final chunk
+///  Due ───────────────▶ Asked ─────────────────▶ Completed
+///   ▲                    │
+///   └────────────────────┘ chunks; no answer, 429 or 5xx: after a longer pause
+///
+///  Due, Asked ── a stall, a rejection, a broken rule ──▶ Failed
 /// ```
+#[derive(Debug)]
+enum Phase {
+    /// The next poll is made at this time.
+    Due(Instant),
+    /// A poll has been in flight since this time.
+    Asked(Instant),
+    /// The payload is complete.
+    Completed,
+    /// Every call returns this error again.
+    Failed(Error),
+}
+
+/// The consumer of a job.
 ///
 /// After any `handle_*`, call [`poll_event`](Self::poll_event) until it returns `None`, then
 /// [`poll_transmit`](Self::poll_transmit) and [`poll_timeout`](Self::poll_timeout). Events from before an error are
@@ -127,16 +143,13 @@ pub struct Consumer {
     skip: u64,
     // The most chunks to request: fewer after polls that failed.
     most: u32,
-    in_flight: bool,
-    due: Instant,
+    phase: Phase,
     last_progress: Instant,
     backoff: Backoff,
     trouble: Option<Trouble>,
     // Each event with the position after it.
     events: VecDeque<(ConsumerEvent, Position)>,
     position: Position,
-    completed: bool,
-    failed: Option<Error>,
 }
 
 impl fmt::Debug for Consumer {
@@ -163,15 +176,12 @@ impl Consumer {
             given: 0,
             skip: 0,
             most,
-            in_flight: false,
-            due: now.instant,
+            phase: Phase::Due(now.instant),
             last_progress: now.instant,
             backoff,
             trouble: None,
             events: VecDeque::new(),
             position,
-            completed: false,
-            failed: None,
         }
     }
 
@@ -192,7 +202,10 @@ impl Consumer {
         let Some(text) = &position.metadata else { return Ok(consumer) };
         let metadata = Metadata::decode(text)?;
         consumer.metadata.clone_from(&position.metadata);
-        (consumer.completed, consumer.given) = (position.completed, position.given);
+        if position.completed {
+            consumer.phase = Phase::Completed;
+        }
+        consumer.given = position.given;
         let decoder = match &position.decoder {
             Some(kept) => {
                 consumer.next = position.next.max(1);
@@ -222,18 +235,17 @@ impl Consumer {
             next: self.next,
             given: self.given.max(self.skip),
             decoder: self.decoder.as_ref().and_then(Decoder::keep),
-            completed: self.completed,
+            completed: self.is_completed(),
         };
         self.events.push_back((event, position));
     }
 
     /// Return the next poll when it is due. Only one is in flight at a time.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Poll> {
-        if self.in_flight || self.is_over() || now.instant < self.due {
-            return None;
+        match self.phase {
+            Phase::Due(at) if at <= now.instant => self.phase = Phase::Asked(now.instant),
+            Phase::Due(_) | Phase::Asked(_) | Phase::Completed | Phase::Failed(_) => return None,
         }
-        self.in_flight = true;
-        self.due = now.instant;
         Some(Poll { from: self.next, wait: self.config.wait, limit: self.config.limit.min(self.most) })
     }
 
@@ -253,12 +265,19 @@ impl Consumer {
     /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let stalled = self.last_progress + self.config.stall_timeout;
-        (!self.is_over()).then(|| if self.in_flight { stalled } else { stalled.min(self.due) })
+        match self.phase {
+            Phase::Due(at) => Some(stalled.min(at)),
+            Phase::Asked(_) => Some(stalled),
+            Phase::Completed | Phase::Failed(_) => None,
+        }
     }
 
     /// Return whether the payload is complete.
     pub const fn is_completed(&self) -> bool {
-        self.completed
+        match self.phase {
+            Phase::Completed => true,
+            Phase::Due(_) | Phase::Asked(_) | Phase::Failed(_) => false,
+        }
     }
 
     /// Return the next index that the payload needs.
@@ -266,13 +285,17 @@ impl Consumer {
         self.next
     }
 
-    const fn is_over(&self) -> bool {
-        self.completed || self.failed.is_some()
+    /// Make the next poll at this time, unless the consumer has ended.
+    fn poll_at(&mut self, at: Instant) {
+        match self.phase {
+            Phase::Due(_) | Phase::Asked(_) => self.phase = Phase::Due(at),
+            Phase::Completed | Phase::Failed(_) => {}
+        }
     }
 
     fn end_with(&mut self, result: Result<()>) -> Result<()> {
         if let Err(error) = &result {
-            self.failed = Some(error.clone());
+            self.phase = Phase::Failed(error.clone());
             self.held.clear();
         }
         result
@@ -281,10 +304,12 @@ impl Consumer {
     /// Check for a stall. Fails with [`Stalled`](crate::Code::Stalled) where nothing new arrived for too long, naming
     /// the last index.
     pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
+        match &self.phase {
+            Phase::Due(_) | Phase::Asked(_) => {}
+            Phase::Completed => return Ok(()),
+            Phase::Failed(error) => return Err(error.clone()),
         }
-        if self.completed || now.instant < self.last_progress + self.config.stall_timeout {
+        if now.instant < self.last_progress + self.config.stall_timeout {
             return Ok(());
         }
         let (last, trouble) = (self.next.checked_sub(1), self.trouble.take());
@@ -297,9 +322,9 @@ impl Consumer {
     }
 
     fn retry(&mut self, now: Now, trouble: Trouble) {
-        self.in_flight = false;
         self.trouble = Some(trouble);
-        self.due = now.instant + self.backoff.advance();
+        let pause = self.backoff.advance();
+        self.poll_at(now.instant + pause);
     }
 
     /// Take the buffer's answer to a poll.
@@ -308,16 +333,14 @@ impl Consumer {
     /// [`Failed`](crate::Code::Failed) where the sender reports that the job has failed; and where the answer breaks a
     /// rule or the payload is not as stated.
     pub fn handle_response(&mut self, now: Now, status: u16, body: &[u8]) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        if self.completed {
-            return Ok(());
-        }
-        self.in_flight = false;
+        let asked = match &self.phase {
+            Phase::Due(at) | Phase::Asked(at) => *at,
+            Phase::Completed => return Ok(()),
+            Phase::Failed(error) => return Err(error.clone()),
+        };
         match status {
             200 => {
-                let result = self.read(now, body);
+                let result = self.read(now, asked, body);
                 self.end_with(result)
             }
             429 | 500..=599 => {
@@ -332,7 +355,8 @@ impl Consumer {
         }
     }
 
-    fn read(&mut self, now: Now, body: &[u8]) -> Result<()> {
+    /// Take the chunks of a poll that was made at `asked`.
+    fn read(&mut self, now: Now, asked: Instant, body: &[u8]) -> Result<()> {
         let Object(Answer { chunks }) = json(body)?;
         self.config.limits.envelopes().check(chunks.count())?;
         // The answer has as many chunks as requested, so there may be more.
@@ -357,13 +381,13 @@ impl Consumer {
         }
         // A buffer that held the poll open has already waited; one that did not must not be polled in a tight loop.
         let held_open = self.config.wait.min(self.config.poll_interval);
-        let waited = !self.config.wait.is_zero() && (news || now.instant >= self.due + held_open);
+        let waited = !self.config.wait.is_zero() && (news || now.instant >= asked + held_open);
         let pause = match (waited || (more && news), news) {
             (true, _) => Duration::ZERO,
             (false, true) => self.config.poll_interval,
             (false, false) => self.backoff.advance(),
         };
-        self.due = now.instant + pause;
+        self.poll_at(now.instant + pause);
         Ok(())
     }
 
@@ -375,7 +399,9 @@ impl Consumer {
         let before = self.given.saturating_sub(data.len() as u64);
         let known = usize::try_from(self.skip.saturating_sub(before)).unwrap_or(usize::MAX);
         data.drain(..known.min(data.len()));
-        self.completed = matches!(result, Ok(true));
+        if let Ok(true) = result {
+            self.phase = Phase::Completed;
+        }
         if !data.is_empty() {
             self.tell(ConsumerEvent::Data(data));
         }

@@ -87,10 +87,33 @@ pub struct Journal {
     gathering: Group,
     under_way: Option<Arc<Group>>,
     durable: Lsn,
-    /// The last append failed, and it is not tried again yet.
-    failed: bool,
-    /// An append failed, and none has succeeded since.
-    unsettled: bool,
+    log: LogState,
+}
+
+/// Whether the log takes appends.
+///
+/// ```text
+///  Sound ── handle_failed ──▶ Failed ── retry ──▶ Retried ── handle_durable ──▶ Sound
+///                               ▲                    │
+///                               └── handle_failed ───┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogState {
+    /// The last append succeeded.
+    Sound,
+    /// The last append failed. Nothing is appended.
+    Failed,
+    /// An append is tried again after a failure. Until it has succeeded, the disk may hold a part of the one that failed.
+    Retried,
+}
+
+impl LogState {
+    const fn takes_appends(self) -> bool {
+        match self {
+            Self::Sound | Self::Retried => true,
+            Self::Failed => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -119,8 +142,7 @@ impl Journal {
             gathering: Group::default(),
             under_way: None,
             durable: Lsn::default(),
-            failed: false,
-            unsettled: false,
+            log: LogState::Sound,
         }
     }
 
@@ -141,7 +163,7 @@ impl Journal {
 
     /// Return whether the last append failed and [`retry`](Self::retry) was not called since. Submits are to be refused.
     pub const fn is_failed(&self) -> bool {
-        self.failed
+        !self.log.takes_appends()
     }
 
     /// Return how many bytes wait to be written or are under way.
@@ -151,12 +173,16 @@ impl Journal {
 
     /// Return whether [`poll_write`](Self::poll_write) has something to append.
     pub const fn wants_append(&self) -> bool {
-        self.under_way.is_none() && !self.failed && !self.is_written()
+        self.under_way.is_none() && self.log.takes_appends() && !self.is_written()
     }
 
     /// Return whether all of it is on the disk, and nothing else is.
     pub const fn is_written(&self) -> bool {
-        self.under_way.is_none() && self.gathering.records.is_empty() && !self.unsettled
+        let settled = match self.log {
+            LogState::Sound => true,
+            LogState::Failed | LogState::Retried => false,
+        };
+        settled && self.under_way.is_none() && self.gathering.records.is_empty()
     }
 
     /// Append a record; return what must be durable before it counts.
@@ -197,12 +223,12 @@ impl Journal {
         let total: u64 = self.segments.iter().map(|segment| segment.bytes.max(self.segment_size / SHORT)).sum();
         let live = self.segments.iter().map(|segment| segment.live_bytes).sum::<u64>() + reasons;
         let oldest = self.segments.front().filter(|oldest| oldest.live > 0 && self.segments.len() > 1)?;
-        (!self.failed && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)
+        (self.log.takes_appends() && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)
     }
 
     /// Return what to do next with the log.
     pub fn poll_write(&mut self) -> Option<Write> {
-        if self.under_way.is_some() || self.failed {
+        if self.under_way.is_some() || !self.log.takes_appends() {
             return None;
         }
         let removable = |oldest: &Segment| oldest.live == 0 && oldest.last <= self.durable;
@@ -229,7 +255,7 @@ impl Journal {
     pub fn handle_durable(&mut self, number: u64) -> Vec<TaskId> {
         let Some(group) = self.under_way.take() else { return Vec::new() };
         self.durable = self.durable.max(group.end);
-        self.unsettled = false;
+        self.log = LogState::Sound;
         if !group.records.is_empty() {
             if self.segments.back().is_none_or(|last| last.number != number) {
                 self.segments.push_back(Segment::new(number, 0));
@@ -244,7 +270,7 @@ impl Journal {
     /// one hear that it is refused, and those written again are where they were. Return what must be durable before the others
     /// count.
     pub fn handle_failed(&mut self) -> Lsn {
-        (self.failed, self.unsettled) = (true, true);
+        self.log = LogState::Failed;
         let later = self.gather();
         for group in self.under_way.take().as_deref().into_iter().chain([&later]) {
             let kept = group.records().filter(|(label, _)| !Record::is_submit(label));
@@ -255,6 +281,9 @@ impl Journal {
 
     /// Try again after a failure.
     pub const fn retry(&mut self) {
-        self.failed = false;
+        match self.log {
+            LogState::Failed => self.log = LogState::Retried,
+            LogState::Sound | LogState::Retried => {}
+        }
     }
 }
