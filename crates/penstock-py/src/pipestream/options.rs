@@ -1,7 +1,7 @@
 //! The options of a session: capabilities, limits, trust.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -274,8 +274,6 @@ fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
         return Err(Error::misuse(format!("layers={layers}: sessions survive at layer 2")));
     }
     survives.map(Some).ok_or_else(wrong)
-}
-
 }
 
 fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionOptions> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use penstock_io::DriverError as _;
+use penstock_io::{Addresses, DriverError as _};
 use penstock_pipestream_net::{Error, Result};
 use penstock_pipestream_sink::SinkPlace;
 use penstock_pipestream_sink::read::{self, ClosedSession, PieceReader, PlanLimits, RemoteSink, Selection};
