@@ -126,7 +126,7 @@ def _processes() -> list[str]:
         with suppress(OSError):
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             own = f"PPid:\t{os.getpid()}\n" in (process / "status").read_text()
-            ends = own and any(name in command for name in ("java", "resource_tracker", "forkserver"))
+            ends = own and any(name in command for name in ("java", "resource_tracker", "forkserver", "penstock._pdf_worker"))
             if command and not ends and mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append(f"process {process.name}: {command[:200]}")
     return found
