@@ -109,6 +109,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         print("\n" + "\n".join(faults))
 
 
+_END_WITH_US = ("java", "resource_tracker", "forkserver", "penstock._pdf_worker")
+"""In the command lines of processes that this one has started, and that end with it."""
+
+
 def _left_behind(patience: float = 20.0) -> list[str]:
     """Find processes and mounts of the run that are still there; what ends with this process is not meant."""
     until = time.monotonic() + patience
@@ -126,7 +130,7 @@ def _processes() -> list[str]:
         with suppress(OSError):
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             own = f"PPid:\t{os.getpid()}\n" in (process / "status").read_text()
-            ends = own and any(name in command for name in ("java", "resource_tracker", "forkserver", "penstock._pdf_worker"))
+            ends = own and any(name in command for name in _END_WITH_US)
             if command and not ends and mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append(f"process {process.name}: {command[:200]}")
     return found

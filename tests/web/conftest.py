@@ -37,7 +37,7 @@ def writer(client: httpx.Client) -> Writer:
 
 @pytest.fixture(scope="module")
 def browser():
-    """A browser. Playwright's event loop runs for as long as it lives: tests of other folders start loops of their own."""
+    """A browser, for one file: Playwright's event loop runs for as long, and other tests start loops of their own."""
     found = os.environ.get("PENSTOCK_CHROMIUM")
     found = found or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
