@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,8 +106,8 @@ impl ObjectPrefix {
     /// # Errors
     ///
     /// Misuse for options of a store where the sink is a folder, and as [`open`](Self::open).
-    pub fn of_sink(sink: Option<&std::path::Path>, options: &StorageOptions) -> Result<Option<Self>> {
-        let uri = sink.and_then(std::path::Path::to_str).filter(|sink| is_uri(sink));
+    pub fn of_sink(sink: Option<&FilePath>, options: &StorageOptions) -> Result<Option<Self>> {
+        let uri = sink.and_then(FilePath::to_str).filter(|sink| is_uri(sink));
         if uri.is_none() && !options.is_empty() {
             return Err(Error::Misuse("storage has options of an object store, but the sink is a folder".into()));
         }
@@ -253,6 +254,19 @@ mod tests {
         assert_eq!(place.path("f00/0/1.2").as_ref(), "a b/c%20d/f00/0/1.2");
         let place = ObjectPrefix::open("s3://bucket", &endpoint).unwrap();
         assert_eq!(place.path(".open/f00").as_ref(), ".open/f00");
+    }
+
+    #[test]
+    fn a_sink_is_a_folder_or_a_uri_and_only_a_uri_has_options_of_a_store() {
+        let endpoint = options(&[("endpoint", "http://127.0.0.1:1"), ("region", "nowhere")]);
+        let of = |sink, options| ObjectPrefix::of_sink(sink, options).map(|prefix| prefix.map(|prefix| prefix.uri));
+        let none = StorageOptions::new();
+        let (folder, uri) = (Some("a/folder".as_ref()), Some("s3://bucket/x".as_ref()));
+        assert_eq!(of(uri, &endpoint).unwrap().as_deref(), Some("s3://bucket/x"));
+        for sink in [folder, None] {
+            assert_eq!(of(sink, &none).unwrap(), None);
+            assert!(matches!(of(sink, &endpoint), Err(Error::Misuse(text)) if text.contains("the sink is a folder")));
+        }
     }
 
     #[test]

@@ -1,8 +1,59 @@
-//! Locks of state that stays consistent when a thread panics.
+//! Locks of state that stays consistent when a thread panics, and latches.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
 
 /// Lock a mutex, even one that a thread held when it panicked: no critical section of the drivers leaves its value half-changed.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A switch that is set once and stays set: a server is closed.
+#[derive(Debug, Default)]
+pub struct Latch(watch::Sender<bool>);
+
+impl Latch {
+    /// Set it, and end the waits for it.
+    pub fn set(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Return the result of `work`; `None` once this is set, unless the result is ready.
+    pub async fn unless_set<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut set = self.0.subscribe();
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            // An error would mean that this was dropped, which cannot happen during the borrow.
+            _ = set.wait_for(|set| *set) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::pin::pin;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::runtime::{block_on, wait};
+
+    #[test]
+    fn a_latch_ends_waits_that_began_before_it_was_set_and_those_that_begin_later() {
+        let latch = Latch::default();
+        let mut waiting = pin!(latch.unless_set(pending::<()>()));
+        assert!(wait(waiting.as_mut(), Some(Instant::now()), &mut || Ok(())).is_err());
+        latch.set();
+        assert_eq!(block_on(waiting).unwrap(), None);
+        assert_eq!(block_on(latch.unless_set(pending::<()>())).unwrap(), None);
+    }
+
+    #[test]
+    fn a_result_that_is_ready_comes_before_a_latch_that_is_set() {
+        let latch = Latch::default();
+        latch.set();
+        assert_eq!(block_on(latch.unless_set(ready(1))).unwrap(), Some(1));
+    }
 }

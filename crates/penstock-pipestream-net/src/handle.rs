@@ -128,6 +128,18 @@ impl SessionHandle {
         self.announce_all(items).await
     }
 
+    /// [`send_many`](Self::send_many) all entities or none: after the first error the announced ones are given up.
+    pub async fn send_all(&self, items: Vec<(EntityDraft, Payload)>) -> Result<Vec<Ticket>> {
+        let tickets = self.send_many(items).await;
+        let Some(error) = tickets.iter().find_map(|ticket| ticket.as_ref().err().cloned()) else {
+            return Ok(tickets.into_iter().flatten().collect());
+        };
+        for ticket in tickets.into_iter().flatten() {
+            self.abandon(&ticket, "another entity of the same batch could not be sent".to_owned())?;
+        }
+        Err(error)
+    }
+
     /// Announce an entity that cannot be delivered, so that it is counted and its reason is reported.
     pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Failed(reason)).await

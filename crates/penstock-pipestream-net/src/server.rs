@@ -103,6 +103,9 @@ struct Inner {
     resumable: Arc<ResumableSessions>,
     /// The names of the open sessions.
     names: Arc<Names>,
+    /// The number of the last claim check that [`Server::fresh_claims`] has returned. The caller that waits for the next
+    /// ones holds it, so that no other caller gets the same.
+    last_claim: tokio::sync::Mutex<u64>,
     sessions: Mutex<Sessions>,
     next_number: AtomicU64,
     stopping: AtomicBool,
@@ -179,6 +182,7 @@ impl Server {
             defer_types: Arc::new(options.defer_types),
             resumable: Arc::new(ResumableSessions::new(state)),
             names: Arc::default(),
+            last_claim: tokio::sync::Mutex::new(0),
             sessions: Mutex::default(),
             next_number: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -229,10 +233,14 @@ impl Server {
         Ok(self.0.get()?.claims.open_rows())
     }
 
-    /// Wait for claim checks that are open and have a higher number than this; return them with the number of the last
-    /// one. Numbers are valid as long as the server lives; 0 precedes all.
-    pub async fn fresh_claims(&self, after: u64) -> Result<(Vec<ClaimRow>, u64)> {
-        Ok(Arc::clone(&self.0.get()?.claims).fresh(after).await)
+    /// Wait for open claim checks that were not returned before. Each is returned once, however many callers wait.
+    /// Safe to cancel.
+    pub async fn fresh_claims(&self) -> Result<Vec<ClaimRow>> {
+        let inner = self.0.get()?;
+        let mut last = inner.last_claim.lock().await;
+        let (rows, number) = Arc::clone(&inner.claims).fresh(*last).await;
+        *last = number;
+        Ok(rows)
     }
 
     /// End the entity of a claim check that is not redeemed: its work was done elsewhere. Return when that is stored; a

@@ -1,5 +1,5 @@
 //! Sinks of PipeStream: the storage of the entities that a server receives, and its readers. They depend on the
-//! driver's ports ([`penstock_pipestream_net::port`]) and on nothing else of it.
+//! driver's ports ([`penstock_pipestream_net::port`]) and on nothing else of it; `settings.rs` puts a server together.
 //!
 //! ```text
 //!  driver ── EntitySink ──► folder/, objects/     entries.rs: entities that are not committed yet; transactions/: all or nothing
@@ -18,6 +18,7 @@ mod objects;
 mod place;
 pub mod read;
 mod references;
+mod settings;
 mod transactions;
 
 pub use self::claims::{Claims, read_claims, read_claims_in};
@@ -26,3 +27,4 @@ pub use self::folder::FolderSink;
 pub use self::objects::ObjectSink;
 pub use self::place::SinkPlace;
 pub use self::references::References;
+pub use self::settings::{ReferenceSettings, ServerSettings};

@@ -20,10 +20,14 @@ pub enum SinkPlace {
 }
 
 impl SinkPlace {
-    /// Take a folder, or the URI of a prefix in an object store; `storage` has options of that store.
-    pub fn new(sink: &Path, storage: &StorageOptions) -> Result<Self> {
-        let prefix = ObjectPrefix::of_sink(Some(sink), storage)?;
-        Ok(prefix.map_or_else(|| Self::Folder(sink.to_owned()), Self::Objects))
+    /// Take a folder, or the URI of a prefix in an object store, to which `storage` belongs.
+    ///
+    /// # Errors
+    ///
+    /// Misuse for a URI of no known store, and for options of a store without one.
+    pub fn of(sink: Option<&Path>, storage: &StorageOptions) -> Result<Option<Self>> {
+        let prefix = ObjectPrefix::of_sink(sink, storage)?.map(Self::Objects);
+        Ok(prefix.or_else(|| sink.map(|folder| Self::Folder(folder.to_owned()))))
     }
 
     /// Return the sessions of the sink. Blocks.

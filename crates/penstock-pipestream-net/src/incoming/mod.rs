@@ -16,6 +16,7 @@ mod chunks;
 mod entity;
 mod header_reader;
 mod receiver;
+mod shared_entity;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub use self::entity::IncomingEntity;
 pub(crate) use self::entity::{AdmittedEntity, QueuedEntity};
 use self::header_reader::{HeaderReader, PartialEntity, ReadOutcome, SMALL_PAYLOAD, Slab, poll_once};
 pub use self::receiver::Parts;
+pub use self::shared_entity::{EntityGuard, SharedEntity};
 use crate::command::{BufferedEntity, Command, Verdict};
 use crate::counters::Counters;
 use crate::link::Link;

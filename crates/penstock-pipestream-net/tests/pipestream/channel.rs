@@ -1,7 +1,9 @@
 use std::time::{Duration, Instant};
 
 use penstock_io::runtime::{spawn, wait};
-use penstock_pipestream_net::{Error, ErrorCode, IncomingSessions, Payload, Reason, SessionHandle, Status, channel};
+use penstock_pipestream_net::{
+    Error, ErrorCode, Event, IncomingSessions, Payload, Reason, SessionHandle, Status, channel,
+};
 
 use crate::raw::{RawClient, header, pending, run};
 use crate::support::{Pair, block, container, draft};
@@ -51,6 +53,39 @@ fn many_are_sent_taken_and_completed_together() {
     assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
     assert_eq!(block(client.resolutions(1_000)).unwrap().len(), 599);
     assert!(block(server.next_entities(1)).unwrap().is_empty());
+}
+
+#[test]
+fn of_a_batch_that_is_sent_whole_the_announced_entities_are_given_up_after_an_error() {
+    let (_pair, client, server) = both();
+    let items = |count| (0..count).map(|_| (draft("x/y"), Payload::bytes(&b"x"[..]))).collect::<Vec<_>>();
+    // The driver gets the refused one after the first 256.
+    let mut wrong = items(300);
+    wrong[280].0.layer = 9;
+    block(client.send_all(wrong)).unwrap_err();
+    let mut given_up = 0;
+    while given_up < 299 {
+        for event in block(client.events(100)).unwrap().events {
+            if let Event::Resolved { status, reason, .. } = event {
+                let message = reason.map(|reason| reason.message).unwrap_or_default();
+                assert_eq!((status, &*message), (Status::Failed, "another entity of the same batch could not be sent"));
+                given_up += 1;
+            }
+        }
+    }
+    let tickets = block(client.send_all(items(3))).unwrap();
+    assert_eq!(tickets.iter().map(|ticket| ticket.key.entity).collect::<Vec<_>>(), [300, 301, 302]);
+    let taking = spawn(async move {
+        while let Some(entity) = server.next_entity().await.unwrap() {
+            // Those that were given up have failed.
+            let _ = entity.complete().await;
+        }
+    });
+    for ticket in tickets {
+        assert_eq!(block(client.wait_resolved(ticket.key)).unwrap().status, Status::Complete);
+    }
+    assert_eq!(block(client.close()).unwrap().code, ErrorCode::NoError);
+    block(taking.unwrap()).unwrap();
 }
 
 #[test]

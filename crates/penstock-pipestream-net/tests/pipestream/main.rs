@@ -16,4 +16,5 @@ mod port;
 #[allow(dead_code, reason = "the tests of the sinks use the rest")]
 mod raw;
 mod recovery;
+mod shared_entity;
 mod support;

@@ -228,3 +228,55 @@ impl LocalSink {
         Ok(found)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use penstock_io::runtime::block_on;
+
+    use super::*;
+
+    fn session(number: usize) -> ClosedSession {
+        ClosedSession { id: format!("s{number}"), rows: 0, bytes: 0, superseded: Vec::new() }
+    }
+
+    #[test]
+    fn all_sessions_of_a_journal_are_read_page_by_page() {
+        for (length, expected) in [(0, 1), (3, 1), (4, 2), (9, 3)] {
+            let pages = Mutex::new(0);
+            let page = async |after: u64| {
+                *lock(&pages) += 1;
+                let sessions = (0..length).skip(after as usize).take(3).map(session).collect();
+                Ok(JournalPage { journal: "j".into(), length: length as u64, sessions })
+            };
+            let found = block_on(all_sessions(page)).unwrap().unwrap();
+            assert_eq!(found, (0..length).map(session).collect::<Vec<_>>());
+            assert_eq!(*lock(&pages), expected, "{length}");
+        }
+        // A server that says that there is more, and has nothing, is not asked for ever.
+        let empty = async |_| Ok(JournalPage { journal: "j".into(), length: 5, sessions: Vec::new() });
+        assert_eq!(block_on(all_sessions(empty)).unwrap().unwrap(), []);
+    }
+
+    #[test]
+    fn sessions_that_the_cache_has_no_room_for_are_examined_again() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("entities.jsonl"), "{\"closed\":0}\n").unwrap();
+        }
+        fs::create_dir(dir.path().join("open")).unwrap();
+        fs::write(dir.path().join("open/entities.jsonl"), "").unwrap();
+        let sink = LocalSink::open(SinkPlace::Folder(dir.path().to_owned()), 1).unwrap();
+        let kept = || ["a", "b", "c"].map(|name| lock(&sink.examined).get(name).is_some());
+        assert_eq!((sink.sessions().unwrap().len(), kept()), (3, [false; 3]));
+        for (name, expected) in [("a", [true, false, false]), ("c", [false, false, true])] {
+            assert_eq!((sink.closed_session(name).unwrap().id.as_str(), kept()), (name, expected));
+        }
+        for missing in ["open", "d"] {
+            let error = sink.closed_session(missing).unwrap_err();
+            assert!(error.to_string().contains(&format!("there is no closed session {missing:?}")), "{error}");
+        }
+    }
+}

@@ -201,3 +201,93 @@ fn too_large(line: &Line<'_>, max_content: Option<u64>) -> Option<String> {
     (bytes > most)
         .then(|| format!("its {bytes} bytes are more than the {most} that a row may have; they are in {file}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Array as _;
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::{Int32Type, Int64Type};
+
+    use super::*;
+
+    /// Return a line, with fields that replace or follow the usual ones.
+    fn line(fields: &[(&str, serde_json::Value)]) -> String {
+        let mut line = serde_json::json!({
+            "scope": 7, "entity": 4_000_000_000_u32, "parent": 1, "layer": 2, "content_type": "text/plain", "bytes": 5,
+            "sha256": "ab", "metadata": {}, "status": "COMPLETE", "reason": null, "file": "s/7/4000000000",
+        });
+        for (name, value) in fields {
+            line[*name] = value.clone();
+        }
+        format!("{line}\n")
+    }
+
+    fn rows(lines: &[String], sizes: &[Option<u64>], content: &[u8], max_content: Option<u64>) -> RecordBatch {
+        let batch =
+            Batch { lines: lines.concat().into(), sizes: sizes.to_vec(), content: content.to_vec(), next: None };
+        record_batch("s", batch, max_content).unwrap()
+    }
+
+    fn texts(batch: &RecordBatch, column: &str) -> Vec<Option<String>> {
+        batch.column_by_name(column).unwrap().as_string::<i32>().iter().map(|text| text.map(Into::into)).collect()
+    }
+
+    #[test]
+    fn a_row_says_what_its_line_says() {
+        let owner = serde_json::json!({"owner_id": "o", "group_id": null, "scopes": ["read"]});
+        let metadata = serde_json::json!({"penstock.document": "a.zip", "penstock.path": "[\"b\",\"c.txt\"]"});
+        let fields = [
+            ("metadata", metadata),
+            ("attempts", 3.into()),
+            ("claim", "0f".into()),
+            ("doc_id", "d".into()),
+            ("owner", owner),
+        ];
+        let batch = rows(&[line(&fields), line(&[])], &[Some(5), Some(2)], b"hellohi", Some(9));
+        assert_eq!(batch.schema(), row_schema());
+        let first = |column| texts(&batch, column).remove(0).unwrap_or_default();
+        let found = ["session", "type", "sha256", "status", "document", "file", "claim", "doc_id"].map(first);
+        assert_eq!(found, ["s", "text/plain", "ab", "COMPLETE", "a.zip", "s/7/4000000000", "0f", "d"]);
+        let small = |column| batch.column_by_name(column).unwrap().as_primitive::<Int32Type>().value(0);
+        assert_eq!(["scope", "layer", "attempts"].map(small), [7, 2, 3]);
+        let large = |column| batch.column_by_name(column).unwrap().as_primitive::<Int64Type>().value(0);
+        assert_eq!(["entity", "parent", "bytes"].map(large), [4_000_000_000, 1, 5]);
+        let content = batch.column_by_name("content").unwrap().as_binary::<i32>();
+        assert_eq!(content.iter().collect::<Vec<_>>(), [Some(&b"hello"[..]), Some(&b"hi"[..])]);
+        let path = batch.column_by_name("path").unwrap().as_list::<i32>();
+        assert_eq!(path.value(0).as_string::<i32>().iter().collect::<Vec<_>>(), [Some("b"), Some("c.txt")]);
+        let metadata = batch.column_by_name("metadata").unwrap().as_map();
+        assert_eq!([metadata.value_length(0), metadata.value_length(1)], [2, 0]);
+        let owner = batch.column_by_name("owner").unwrap().as_struct();
+        assert_eq!((owner.column(0).as_string::<i32>().value(0), owner.is_null(1)), ("o", true));
+        // What the second line does not state.
+        for column in ["document", "claim", "doc_id", "reason"] {
+            assert_eq!(texts(&batch, column)[1], None, "{column}");
+        }
+        assert_eq!(batch.column_by_name("attempts").unwrap().as_primitive::<Int32Type>().value(1), 1);
+    }
+
+    #[test]
+    fn a_payload_beyond_the_limit_is_null_and_the_reason_names_its_file() {
+        let lines = [line(&[]), line(&[("reason", "its own".into())])];
+        let batch = rows(&lines, &[None, None], b"", Some(4));
+        let left_out = "its 5 bytes are more than the 4 that a row may have; they are in s/7/4000000000";
+        assert_eq!(texts(&batch, "reason"), [Some(left_out.to_owned()), Some("its own".to_owned())]);
+        assert_eq!(batch.column_by_name("content").unwrap().null_count(), 2);
+        // Content that was not requested is no reason.
+        assert_eq!(texts(&rows(&lines[..1], &[None], b"", None), "reason"), [None]);
+    }
+
+    #[test]
+    fn a_path_that_is_no_list_of_texts_is_no_path() {
+        let paths =
+            ["[1]", "a/b", "{}", ""].map(|path| line(&[("metadata", serde_json::json!({"penstock.path": path}))]));
+        let batch = rows(&paths, &[None; 4], b"", None);
+        assert_eq!(batch.column_by_name("path").unwrap().null_count(), 4);
+    }
+
+    #[test]
+    fn a_batch_without_rows_has_the_columns() {
+        assert_eq!(rows(&[], &[], b"", None), RecordBatch::new_empty(row_schema()));
+    }
+}

@@ -21,9 +21,11 @@ mod metrics;
 mod packets;
 #[path = "../../../penstock-pipestream-net/tests/pipestream/raw.rs"]
 mod raw;
+mod readers;
 mod reading;
 mod round_trip;
 mod sealing;
+mod settings;
 mod state;
 mod streaming;
 mod support;

@@ -17,7 +17,7 @@ use penstock_pipestream_sink::read::{
 use crate::raw::{connect, run};
 use crate::support::{Pair, block, container, draft, eventually, id, log};
 
-const KEY: &str = "a key of 16 bytes or more";
+pub(crate) const KEY: &str = "a key of 16 bytes or more";
 const ALL: PlanLimits = PlanLimits { bytes: u64::MAX, rows: u64::MAX, pieces: usize::MAX };
 
 fn line(entity: u32, status: &str, bytes: u64, file: Option<&str>) -> String {
@@ -30,7 +30,7 @@ fn line(entity: u32, status: &str, bytes: u64, file: Option<&str>) -> String {
 }
 
 /// Write a session as a sink leaves it; every entity has `bytes` bytes of its own ID.
-fn session(sink: &Path, name: &str, entities: u32, bytes: usize, last: &str) {
+pub(crate) fn session(sink: &Path, name: &str, entities: u32, bytes: usize, last: &str) {
     fs::create_dir_all(sink.join(name).join("0")).unwrap();
     let mut list = String::new();
     for entity in 1..=entities {
@@ -265,7 +265,7 @@ fn a_payload_that_is_too_short_is_an_error() {
     ));
 }
 
-fn readable() -> Pair {
+pub(crate) fn readable() -> Pair {
     readable_by(|_| {})
 }
 
@@ -279,7 +279,7 @@ fn readable_by(change: impl FnOnce(&mut ReadOptions)) -> Pair {
     Pair::new(dir, consumer, |options| options.service = Some(reading.service(Arc::clone(&options.claims)).unwrap()))
 }
 
-fn open(pair: &Pair, key: &str) -> Result<RemoteSink> {
+pub(crate) fn open(pair: &Pair, key: &str) -> Result<RemoteSink> {
     let tls = ClientTls { trust: Trust::Fingerprint(pair.server.fingerprint().unwrap()), identity: None };
     block(RemoteSink::connect(&tls, pair.server.local_addr().unwrap(), "localhost", key))
 }

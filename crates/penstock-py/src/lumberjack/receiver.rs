@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use penstock_io::storage::{ObjectPrefix, StorageOptions};
-use penstock_io::sync::lock;
+use penstock_io::sync::{Latch, lock};
 use penstock_io::{DriverError as _, runtime};
 use penstock_lumberjack_net::columns::Layout;
 use penstock_lumberjack_net::{self as net, Batches, Destination, Error, Result, channel};
 use penstock_lumberjack_spool::{Keep, Spool, SpoolOptions};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
-use tokio::sync::watch;
 
 use super::options::ReceiveOptions;
 use super::{raised, wait};
@@ -30,7 +29,7 @@ pub(crate) struct LumberjackReceiver {
     /// The spool that takes the events, to be closed after the connections.
     spool: Option<Arc<Spool>>,
     /// Ends the waits for another batch.
-    closed: watch::Sender<bool>,
+    closed: Latch,
 }
 
 /// A receiver's counters, in the fields of the dataclass.
@@ -139,20 +138,15 @@ impl LumberjackReceiver {
             }
         };
         let receiver = net::Receiver::bind(options, destination)?;
-        Ok(Self { receiver, batches, spool, closed: watch::Sender::new(false) })
+        Ok(Self { receiver, batches, spool, closed: Latch::default() })
     }
 
     pub(crate) async fn next(&self) -> Result<Option<LumberjackBatch>> {
         let Some(batches) = &self.batches else {
             return Err(Error::misuse("the events of this receiver go to another destination".into()));
         };
-        let mut closed = self.closed.subscribe();
-        tokio::select! {
-            biased;
-            batch = batches.next() => Ok(batch.map(LumberjackBatch::new)),
-            // An error would mean that this receiver was dropped, which cannot happen during the borrow.
-            _ = closed.wait_for(|closed| *closed) => Ok(None),
-        }
+        let batch = self.closed.unless_set(batches.next()).await.flatten();
+        Ok(batch.map(LumberjackBatch::new))
     }
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
@@ -162,7 +156,7 @@ impl LumberjackReceiver {
             let closing = runtime::spawn_blocking(move || spool.close())?;
             result = result.and(joined(closing).await);
         }
-        self.closed.send_replace(true);
+        self.closed.set();
         result
     }
 }

@@ -17,14 +17,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_io::sync::lock;
 use penstock_io::{Addresses, DriverError as _, runtime};
-use penstock_pipestream_net::{Client, Error, Payload};
+use penstock_pipestream_net::{Client, Error, PendingPayload};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::events::EventFields;
 use super::fields::{CheckpointFields, ClaimFields, ClaimRowFields, DigestFields};
-use super::incoming::{EntityGuard, IncomingEntity, deferring, yield_reason};
+use super::incoming::{IncomingEntity, deferring, yield_reason};
 use super::keys::{KeyTuple, ReasonFields, ScopeTuple, TicketFields, entity_key, reason, scope_key};
 use super::options::{ConnectOptions, ServeOptions};
 use super::payload::make_payload;
@@ -32,9 +32,6 @@ use super::server::{Server, status_of};
 use super::session::{DraftFields, Session, outcome, session_id};
 use crate::documents::SourceArgument;
 use crate::error::{IntoPyErr, joined};
-
-/// The most bytes that are hashed on the loop's thread; larger payloads go to the pool.
-const HASHED_HERE: usize = 16 << 10;
 
 /// Makes the result of an operation, on the loop's thread.
 type Done = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -174,45 +171,26 @@ impl Futures {
         }))
     }
 
-    fn send(
-        &self,
-        py: Python<'_>,
-        session: &Session,
-        draft: DraftFields,
-        payload: SourceArgument,
-    ) -> PyResult<Operation> {
-        let (handle, payload) = (session.handle.clone(), prepare(py, payload)?);
+    fn send(&self, session: &Session, draft: DraftFields, payload: SourceArgument) -> PyResult<Operation> {
+        let (handle, payload) = (session.handle.clone(), prepare(payload)?);
         Ok(self.start(async move {
-            let payload = payload.get().await?;
+            let payload = payload.get().await.map_err(IntoPyErr::into_py_err)??;
             handle.send(draft.into(), payload).await.map(TicketFields::from).map_err(IntoPyErr::into_py_err)
         }))
     }
 
     /// Send many entities. Either all are announced, or the first error is raised and the announced ones are given up.
-    fn send_many(
-        &self,
-        py: Python<'_>,
-        session: &Session,
-        items: Vec<(DraftFields, SourceArgument)>,
-    ) -> PyResult<Operation> {
+    fn send_many(&self, session: &Session, items: Vec<(DraftFields, SourceArgument)>) -> PyResult<Operation> {
         let handle = session.handle.clone();
-        let prepared = items.into_iter().map(|(draft, payload)| Ok((draft.into(), prepare(py, payload)?)));
+        let prepared = items.into_iter().map(|(draft, payload)| Ok((draft.into(), prepare(payload)?)));
         let prepared = prepared.collect::<PyResult<Vec<_>>>()?;
         Ok(self.start(async move {
             let mut items = Vec::with_capacity(prepared.len());
             for (draft, payload) in prepared {
-                items.push((draft, payload.get().await?));
+                items.push((draft, payload.get().await.map_err(IntoPyErr::into_py_err)??));
             }
-            let tickets = handle.send_many(items).await;
-            let failed = tickets.iter().find_map(|ticket| ticket.as_ref().err().cloned());
-            if let Some(error) = failed {
-                for ticket in tickets.into_iter().flatten() {
-                    let message = "another entity of the same batch could not be sent".to_owned();
-                    handle.abandon(&ticket, message).map_err(IntoPyErr::into_py_err)?;
-                }
-                return Err(error.into_py_err());
-            }
-            Ok(tickets.into_iter().flatten().map(TicketFields::from).collect::<Vec<_>>())
+            let tickets = handle.send_all(items).await.map_err(IntoPyErr::into_py_err)?;
+            Ok(tickets.into_iter().map(TicketFields::from).collect::<Vec<_>>())
         }))
     }
 
@@ -309,7 +287,7 @@ impl Futures {
         let handle = session.handle.clone();
         self.start(async move {
             let entity = handle.next_entity().await.map_err(IntoPyErr::into_py_err)?;
-            Ok(entity.map(IncomingEntity::new))
+            Ok(entity.map(IncomingEntity::from))
         })
     }
 
@@ -332,11 +310,8 @@ impl Futures {
 
     /// Read the rest of the payload, then tell the peer COMPLETE.
     fn complete(&self, entity: &IncomingEntity) -> PyResult<Operation> {
-        let mut entity = entity.borrow()?;
-        Ok(self.start(async move {
-            while entity.chunk().await.map_err(IntoPyErr::into_py_err)?.is_some() {}
-            EntityGuard::keep(entity)?.complete().await.map_err(IntoPyErr::into_py_err)
-        }))
+        let entity = entity.borrow()?;
+        Ok(self.start(async move { entity.complete().await.map_err(IntoPyErr::into_py_err) }))
     }
 
     /// Tell the owner that the entity waits, and return the state when it resumes; `None`: it starts over.
@@ -408,28 +383,11 @@ impl Futures {
     }
 }
 
-/// A payload that is ready, or is being read and hashed by the pool.
-enum Prepared {
-    Ready(PyResult<Payload>),
-    Coming(tokio::task::JoinHandle<PyResult<Payload>>),
-}
-
 /// Read and hash a payload where that does not block the loop.
-fn prepare(py: Python<'_>, source: SourceArgument) -> PyResult<Prepared> {
-    if let SourceArgument::Bytes(bytes) = &source
-        && bytes.len() <= HASHED_HERE
-    {
-        return Ok(Prepared::Ready(make_payload(py, source)));
-    }
-    let work = move || Python::attach(|py| make_payload(py, source));
-    runtime::spawn_blocking(work).map(Prepared::Coming).map_err(IntoPyErr::into_py_err)
-}
-
-impl Prepared {
-    async fn get(self) -> PyResult<Payload> {
-        match self {
-            Self::Ready(payload) => payload,
-            Self::Coming(task) => task.await.unwrap_or_else(|died| Err(Error::task(died).into_py_err())),
-        }
-    }
+fn prepare(source: SourceArgument) -> PyResult<PendingPayload<PyErr>> {
+    let length = match &source {
+        SourceArgument::Bytes(bytes) => Some(bytes.len()),
+        SourceArgument::Path(_) | SourceArgument::File(_) => None,
+    };
+    PendingPayload::new(length, move || Python::attach(|py| make_payload(py, source))).map_err(IntoPyErr::into_py_err)
 }

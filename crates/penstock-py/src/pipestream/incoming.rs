@@ -1,12 +1,7 @@
 //! An entity that the peer sends, for Python.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-
 use bytes::Bytes;
-use penstock_io::DriverError as _;
-use penstock_io::sync::lock;
-use penstock_pipestream_net as net;
-use penstock_pipestream_net::Error;
+use penstock_pipestream_net::{self as net, EntityGuard, Error, SharedEntity};
 use pyo3::prelude::*;
 
 use super::fields::{ClaimFields, HeaderFields};
@@ -16,65 +11,11 @@ use crate::error::IntoPyErr;
 
 /// An entity of the peer whose payload has arrived or is arriving.
 #[pyclass(frozen, name = "IncomingEntity", module = "penstock._core")]
-pub(crate) struct IncomingEntity {
-    accepted: net::Accepted,
-    header: net::EntityHeader,
-    /// Empty while a thread reads the entity, and after its end. The entity is taken out to be read, so that no thread
-    /// waits for this lock while it holds the interpreter's lock.
-    entity: Home,
-}
+pub(crate) struct IncomingEntity(SharedEntity);
 
-type Home = Arc<Mutex<Option<net::IncomingEntity>>>;
-
-/// An entity that is being read. Dropping this at any time puts the entity back in its current state.
-pub(crate) struct EntityGuard {
-    entity: Option<net::IncomingEntity>,
-    home: Home,
-}
-
-impl EntityGuard {
-    /// Return the next bytes of the payload.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        match &mut self.entity {
-            Some(entity) => entity.chunk().await,
-            None => Err(taken()),
-        }
-    }
-
-    fn unread(&mut self, bytes: Bytes) -> Result<(), Error> {
-        match &mut self.entity {
-            Some(entity) => entity.unread(bytes),
-            None => Err(taken()),
-        }
-    }
-
-    /// Tell the owner that the entity waits.
-    pub(crate) async fn wait(&mut self, reason: net::YieldReason, state: Bytes) -> Result<(), Error> {
-        match &mut self.entity {
-            Some(entity) => entity.wait(reason, state).await,
-            None => Err(taken()),
-        }
-    }
-
-    /// Return the state from which the entity resumes, once the owner resumes it.
-    pub(crate) async fn resumed(&mut self) -> Result<Option<Bytes>, Error> {
-        match &mut self.entity {
-            Some(entity) => entity.resumed().await,
-            None => Err(taken()),
-        }
-    }
-
-    /// Take the entity for good.
-    pub(crate) fn keep(mut self) -> PyResult<net::IncomingEntity> {
-        self.entity.take().ok_or_else(|| taken().into_py_err())
-    }
-}
-
-impl Drop for EntityGuard {
-    fn drop(&mut self) {
-        if let Some(entity) = self.entity.take() {
-            *lock(&self.home) = Some(entity);
-        }
+impl From<net::IncomingEntity> for IncomingEntity {
+    fn from(entity: net::IncomingEntity) -> Self {
+        Self(entity.into())
     }
 }
 
@@ -88,34 +29,30 @@ pub(crate) fn yield_reason(code: u8) -> PyResult<net::YieldReason> {
     net::YieldReason::try_from(code).map_err(|error| Error::Protocol(error).into_py_err())
 }
 
-fn taken() -> Error {
-    Error::misuse("the entity is completed, has failed, or is being read by another caller".into())
-}
-
 #[pymethods]
 impl IncomingEntity {
     fn key(&self) -> KeyTuple {
-        key_tuple(self.accepted.key)
+        key_tuple(self.0.accepted().key)
     }
 
     fn header(&self) -> HeaderFields {
-        self.header.clone().into()
+        self.0.header().clone().into()
     }
 
     fn depth(&self) -> u8 {
-        self.accepted.depth
+        self.0.accepted().depth
     }
 
     fn is_dehydrated(&self) -> bool {
-        self.accepted.dehydrated
+        self.0.accepted().dehydrated
     }
 
     fn child_scope(&self) -> Option<ScopeTuple> {
-        self.accepted.child_scope.map(scope_tuple)
+        self.0.accepted().child_scope.map(scope_tuple)
     }
 
     fn parent(&self) -> Option<KeyTuple> {
-        self.accepted.parent.map(key_tuple)
+        self.0.accepted().parent.map(key_tuple)
     }
 
     /// Return the next bytes of the payload; `None` once it is complete and its checksum is right.
@@ -126,14 +63,12 @@ impl IncomingEntity {
 
     /// Read the rest of the payload, then tell the peer COMPLETE.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
-        // Piece by piece, so that Ctrl-C leaves the entity in its current state.
-        while self.chunk(py, Timeout::NEVER)?.is_some() {}
-        wait(py, Timeout::NEVER, self.take()?.complete())
+        wait(py, Timeout::NEVER, self.borrow()?.complete())
     }
 
     /// Tell the peer SKIPPED and the reason.
     fn skip(&self, py: Python<'_>, code: u64, message: String) -> PyResult<()> {
-        wait(py, Timeout::NEVER, self.take_aside()?.skip(reason(code, message)))
+        wait(py, Timeout::NEVER, self.0.take_to_skip().map_err(IntoPyErr::into_py_err)?.skip(reason(code, message)))
     }
 
     /// Defer the entity under a claim check that is valid for this many seconds, or as long as the server allows.
@@ -163,45 +98,18 @@ impl IncomingEntity {
 
     /// Tell the peer FAILED and the reason.
     fn fail(&self, py: Python<'_>, code: u64, message: String) -> PyResult<()> {
-        wait(py, Timeout::NEVER, self.take()?.fail(reason(code, message)))
+        wait(py, Timeout::NEVER, self.0.take().map_err(IntoPyErr::into_py_err)?.fail(reason(code, message)))
     }
 }
 
 impl IncomingEntity {
-    pub(crate) fn new(entity: net::IncomingEntity) -> Self {
-        Self {
-            accepted: *entity.accepted(),
-            header: entity.header().clone(),
-            entity: Arc::new(Mutex::new(Some(entity))),
-        }
-    }
-
     /// Take the entity out to be read.
     pub(crate) fn borrow(&self) -> PyResult<EntityGuard> {
-        Ok(EntityGuard { entity: Some(self.take()?), home: Arc::clone(&self.entity) })
-    }
-
-    /// Take the entity out to be skipped or deferred; if neither is possible, it stays.
-    pub(crate) fn take_aside(&self) -> PyResult<net::IncomingEntity> {
-        let mut entity = self.entity();
-        let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;
-        found.check_layer2().map_err(IntoPyErr::into_py_err)?;
-        entity.take().ok_or_else(|| taken().into_py_err())
+        self.0.borrow().map_err(IntoPyErr::into_py_err)
     }
 
     /// Take the entity out to be deferred under a claim check.
     pub(crate) fn take_to_defer(&self) -> PyResult<net::IncomingEntity> {
-        let mut entity = self.entity();
-        let found = entity.as_ref().ok_or_else(|| taken().into_py_err())?;
-        found.check_defer().map_err(IntoPyErr::into_py_err)?;
-        entity.take().ok_or_else(|| taken().into_py_err())
-    }
-
-    fn take(&self) -> PyResult<net::IncomingEntity> {
-        self.entity().take().ok_or_else(|| taken().into_py_err())
-    }
-
-    fn entity(&self) -> MutexGuard<'_, Option<net::IncomingEntity>> {
-        lock(&self.entity)
+        self.0.take_to_defer().map_err(IntoPyErr::into_py_err)
     }
 }

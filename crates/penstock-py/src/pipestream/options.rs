@@ -2,27 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use penstock_io::storage::ObjectPrefix;
 use penstock_io::tls::{ClientCertificates, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions};
-use penstock_io::{Addresses, DriverError as _, ReadKey};
+use penstock_io::{Addresses, ReadKey};
 use penstock_pipestream::SessionId;
 use penstock_pipestream::header_key::HeaderKeys;
-use penstock_pipestream_net::port::{ClaimChecks, PortService, no_claim_checks};
-use penstock_pipestream_net::{DeferTypes, Error, EventLog, Result, SessionOptions, check_mtu};
-use penstock_pipestream_sink::read::{ReadOptions, Store};
-use penstock_pipestream_sink::{Claims, References};
+use penstock_pipestream_net::{Error, EventLog, Result, ServerOptions, SessionOptions, SessionSettings};
+use penstock_pipestream_sink::{ServerSettings, SinkPlace};
 use pyo3::prelude::*;
 
 use super::fields::PolicyFields;
 use super::limits::LimitFields;
 use super::references::ReferenceOptions;
 use super::waiting::Timeout;
-
-/// The longest time that a session waits, in seconds: a day.
-const LONGEST: f64 = 86_400.0;
 
 /// The attributes of the dataclass that `penstock.pipestream.Session.connect` makes.
 #[derive(FromPyObject)]
@@ -147,20 +139,21 @@ impl ConnectOptions {
     }
 
     pub(crate) fn session(&self) -> Result<SessionOptions> {
-        let policy = self.policy.clone().map(Into::into);
-        let survives = survives(self.survive, self.layers)?;
-        let state = self.state.clone();
-        let header_keys = header_keys(self.header_key.as_deref())?;
-        let name = self.session_id.as_deref().map(SessionId::parse).transpose().map_err(Error::Protocol)?;
-        let mut options = SessionOptions {
-            policy,
-            survives,
-            state,
-            header_keys,
-            name,
-            ..session(self.layers, self.window, self.mtu)?
+        let settings = SessionSettings {
+            layers: self.layers,
+            window: self.window,
+            mtu: self.mtu,
+            survive: self.survive,
+            idle_timeout: None,
+            status_interval: self.status_interval,
         };
-        options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
+        let mut options = SessionOptions {
+            policy: self.policy.clone().map(Into::into),
+            state: self.state.clone(),
+            header_keys: header_keys(self.header_key.as_deref())?,
+            name: self.session_id.as_deref().map(SessionId::parse).transpose().map_err(Error::Protocol)?,
+            ..settings.options()?
+        };
         self.limits.apply(&mut options)?;
         Ok(options)
     }
@@ -182,80 +175,45 @@ impl ServeOptions {
         Ok(self.metrics.as_deref().map(Addresses::resolve).transpose()?)
     }
 
-    /// Return how to handle entities that refer to objects.
-    pub(crate) fn references(&self) -> Result<References> {
-        self.references.as_ref().map_or_else(|| Ok(References::keep()), |options| options.references(self.max_payload))
-    }
-
-    /// Return the prefix, if the sink is one.
-    pub(crate) fn place(&self) -> Result<Option<ObjectPrefix>> {
-        Ok(ObjectPrefix::of_sink(self.sink.as_deref(), &self.storage)?)
-    }
-
-    /// Return the service for the readers of the sink, if readers are allowed.
-    pub(crate) fn read_service(
-        &self,
-        claims: &Arc<dyn ClaimChecks>,
-        store: impl FnOnce() -> Result<Arc<dyn Store>>,
-    ) -> Result<Option<Arc<dyn PortService>>> {
-        let certificates = ClientCertificates::parse("reader_certificates", &self.reader_certificates)?;
-        let key = self.read_key.as_deref().map(ReadKey::new).transpose()?;
-        let service = |key| {
-            let options = ReadOptions { certificates, ..ReadOptions::new(key, store()?) };
-            options.service(Arc::clone(claims))
+    /// Fill in what is stated of the server.
+    pub(crate) fn settings(&self, server: ServerOptions) -> Result<ServerSettings> {
+        let server = ServerOptions {
+            session: self.session()?,
+            max_connections: self.limits.max_connections,
+            max_connections_per_address: self.max_connections_per_address,
+            state: self.state.clone(),
+            ..server
         };
-        key.map(service).transpose()
+        Ok(ServerSettings {
+            server,
+            sink: SinkPlace::of(self.sink.as_deref(), &self.storage)?,
+            claims: self.claims.clone(),
+            claim_limits: self.limits.claims()?,
+            defer_types: self.defer_types.clone(),
+            read_key: self.read_key.as_deref().map(ReadKey::new).transpose()?,
+            reader_certificates: ClientCertificates::parse("reader_certificates", &self.reader_certificates)?,
+            references: self.references.as_ref().map(Into::into),
+        })
     }
 
-    /// Open the store of claim checks; `place`: the prefix, if the sink is one. Blocks on the disk or the store.
-    pub(crate) fn claims(&self, place: Option<&ObjectPrefix>) -> Result<Arc<dyn ClaimChecks>> {
-        let limits = self.limits.claims()?;
-        match (&self.claims, place, &self.sink) {
-            // Claim checks exist only at layer 2.
-            _ if self.layers < 2 => Ok(no_claim_checks()),
-            (Some(folder), place, sink) => {
-                let claims = Claims::open_with(folder, limits)?;
-                match (place, sink) {
-                    (Some(place), _) => claims.settle_from_store(place)?,
-                    (None, Some(sink)) => claims.settle_from(sink)?,
-                    (None, None) => {}
-                }
-                Ok(claims)
-            }
-            (None, Some(place), _) => Ok(Claims::in_store(place, limits)?),
-            (None, None, Some(sink)) => Ok(Claims::beside_with(sink, limits)),
-            (None, None, None) => Ok(no_claim_checks()),
-        }
-    }
-
-    /// Return which types are deferred, for servers that can defer.
-    pub(crate) fn defer_types(&self) -> Result<DeferTypes> {
-        let types = DeferTypes::new(self.defer_types.iter().cloned())?;
-        if !types.is_empty() && self.sink.is_none() {
-            return Err(Error::misuse(
-                "defer_types are for servers with a sink: an application defers by itself".into(),
-            ));
-        }
-        if !types.is_empty() && self.layers < 2 {
-            return Err(Error::misuse(format!("layers={}: defer_types need layer 2", self.layers)));
-        }
-        Ok(types)
-    }
-
-    pub(crate) fn session(&self) -> Result<SessionOptions> {
-        let mut options = session(self.layers, self.window, self.mtu)?;
+    fn session(&self) -> Result<SessionOptions> {
+        let settings = SessionSettings {
+            layers: self.layers,
+            window: self.window,
+            mtu: self.mtu,
+            survive: self.survive,
+            idle_timeout: self.idle_timeout,
+            status_interval: self.status_interval,
+        };
+        let mut options = SessionOptions {
+            header_keys: header_keys(self.header_key.as_deref())?,
+            events: self.events.as_deref().map(EventLog::create).transpose()?,
+            ..settings.options()?
+        };
         self.limits.apply(&mut options)?;
         if let Some(max_payload) = self.max_payload {
             options.session.max_payload = max_payload;
         }
-        options.session.status_interval = self.status_interval.map(status_interval).transpose()?;
-        options.survives = survives(self.survive, self.layers)?;
-        options.header_keys = header_keys(self.header_key.as_deref())?;
-        let wrong = |error| Error::misuse(format!("idle_timeout={:?}: {error}", self.idle_timeout));
-        let quiet = self.idle_timeout.map(Duration::try_from_secs_f64).transpose().map_err(wrong)?;
-        // 0 means never, and so does a time beyond the clock's range.
-        options.quiet_timeout = quiet.filter(|quiet| !quiet.is_zero() && quiet.as_secs_f64() <= LONGEST);
-        options.events = self.events.as_deref().map(EventLog::create).transpose()?;
         Ok(options)
     }
 }
@@ -263,42 +221,4 @@ impl ServeOptions {
 /// Return the keys that seal headers.
 fn header_keys(text: Option<&str>) -> Result<Option<HeaderKeys>> {
     text.map(|text| HeaderKeys::parse(text).map_err(Error::Protocol)).transpose()
-}
-
-/// Return how long a session survives without a connection.
-fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
-    let Some(seconds) = seconds.filter(|seconds| *seconds != 0.0) else { return Ok(None) };
-    let survives = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST);
-    let wrong = || Error::misuse(format!("survive={seconds}: 0 to {LONGEST} seconds"));
-    if layers < 2 {
-        return Err(Error::misuse(format!("layers={layers}: sessions survive at layer 2")));
-    }
-    survives.map(Some).ok_or_else(wrong)
-}
-
-fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionOptions> {
-    let mut options = SessionOptions { mtu: mtu.map(check_mtu).transpose()?, ..SessionOptions::default() };
-    let capabilities = &mut options.session.capabilities;
-    (capabilities.layer1, capabilities.layer2) = match layers {
-        0 => (false, false),
-        1 => (true, false),
-        2 => (true, true),
-        other => return Err(Error::misuse(format!("layers={other}: this end has layers 0 to 2"))),
-    };
-    match window {
-        Some(0) => return Err(Error::misuse("window=0: nothing could be sent".into())),
-        Some(_) => capabilities.max_window_size = window,
-        None => {}
-    }
-    Ok(options)
-}
-
-/// The longest interval, in seconds: an idle connection is lost after 30.
-const LONGEST_INTERVAL: f64 = 10.0;
-
-fn status_interval(seconds: f64) -> Result<Duration> {
-    if (0.001..=LONGEST_INTERVAL).contains(&seconds) {
-        return Ok(Duration::from_secs_f64(seconds));
-    }
-    Err(Error::misuse(format!("status_interval={seconds}: it is from 0.001 to {LONGEST_INTERVAL} seconds")))
 }

@@ -27,14 +27,12 @@ pub(crate) struct SinkReader(read::SinkReader);
 impl SinkReader {
     #[new]
     fn new(py: Python<'_>, options: ReaderOptions) -> PyResult<Self> {
-        let reader = match (&options.folder, &options.address) {
-            (Some(folder), _) => py
-                .detach(|| read::SinkReader::open(SinkPlace::new(folder, &options.storage)?))
-                .map_err(IntoPyErr::into_py_err)?,
-            (None, Some(address)) => connect(py, address, &options)?.into(),
-            (None, None) => return Err(Error::misuse("a folder or an address must be given".into()).into_py_err()),
-        };
-        Ok(Self(reader))
+        let place = SinkPlace::of(options.folder.as_deref(), &options.storage).map_err(IntoPyErr::into_py_err)?;
+        match (place, &options.address) {
+            (Some(place), _) => py.detach(|| read::SinkReader::open(place)).map(Self).map_err(IntoPyErr::into_py_err),
+            (None, Some(address)) => connect(py, address, &options).map(|server| Self(server.into())),
+            (None, None) => Err(Error::misuse("a folder or an address must be given".into()).into_py_err()),
+        }
     }
 
     /// Return the closed sessions, in the order of their ends. Nothing is written.

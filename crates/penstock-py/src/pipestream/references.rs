@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use penstock_pipestream::messages::{EncryptionMetadata, FileStorageReference};
 use penstock_pipestream::reference::{KeyProviders, Location, Reference, split_key_id};
-use penstock_pipestream_net::{Result, SessionConfig};
-use penstock_pipestream_sink::References;
+use penstock_pipestream_sink::ReferenceSettings;
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
@@ -69,17 +68,13 @@ pub(crate) struct ReferenceOptions {
     storage: BTreeMap<String, String>,
 }
 
-impl ReferenceOptions {
-    /// Return the handling of references by a server that accepts payloads of at most this many bytes.
-    pub(crate) fn references(&self, max_payload: Option<u64>) -> Result<References> {
-        let max_payload = max_payload.unwrap_or_else(|| SessionConfig::default().max_payload);
-        let references = match self.fetch_from.as_slice() {
-            [] => References::keep(),
-            prefixes => References::fetch(prefixes, &self.storage, max_payload)?,
-        };
-        match &self.approved_key_providers {
-            Some(approved) => references.with_key_providers(approved),
-            None => Ok(references),
+impl From<&ReferenceOptions> for ReferenceSettings {
+    fn from(options: &ReferenceOptions) -> Self {
+        let ReferenceOptions { fetch_from, approved_key_providers, storage } = options;
+        Self {
+            fetch_from: fetch_from.clone(),
+            approved_key_providers: approved_key_providers.clone(),
+            storage: storage.clone(),
         }
     }
 }

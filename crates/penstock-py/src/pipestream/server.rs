@@ -1,24 +1,17 @@
 //! A server for Python; `penstock.pipestream.Server` wraps it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use penstock_io::sync::Latch;
 use penstock_io::{Addresses, DriverError as _, tls};
-use penstock_pipestream_net::{self as net, Error, IncomingSessions, Result, ServerOptions, SessionHandle, channel};
-use penstock_pipestream_sink::read::{FolderStore, ObjectReader};
-use penstock_pipestream_sink::{FolderSink, ObjectSink};
+use penstock_pipestream_net::{self as net, Error, IncomingSessions, Result, ServerOptions, SessionHandle};
 use pyo3::prelude::*;
-use tokio::sync::watch;
 
 use super::fields::ClaimRowFields;
 use super::options::ServeOptions;
 use super::session::Session;
 use super::waiting::{Timeout, wait, wait_or_not};
 use crate::error::IntoPyErr;
-
-/// The most sessions that wait for a caller to take them; beyond that the clients wait.
-const WAITING_SESSIONS: usize = 16;
 
 /// A listening server.
 #[pyclass(frozen, name = "Server", module = "penstock._core")]
@@ -27,9 +20,7 @@ pub(crate) struct Server {
     /// The source of sessions, unless a sink takes their entities.
     sessions: Option<IncomingSessions>,
     /// Ends the waits for another session.
-    closed: watch::Sender<bool>,
-    /// The number of the last claim check that `wait_claims` has returned.
-    given: AtomicU64,
+    closed: Latch,
 }
 
 /// A server's counters, in the fields of the dataclass.
@@ -143,29 +134,12 @@ impl Server {
         let Some(sessions) = &self.sessions else {
             return Err(Error::misuse("the sink takes this server's sessions".into()).into_py_err());
         };
-        let mut closed = self.closed.subscribe();
-        tokio::select! {
-            biased;
-            session = sessions.next() => Ok(session),
-            // An error would mean that this server was dropped, which cannot happen during the borrow.
-            _ = closed.wait_for(|closed| *closed) => Ok(None),
-        }
+        Ok(self.closed.unless_set(sessions.next()).await.flatten())
     }
 
     /// Return open claim checks that were not returned before; `None` once the server is closed.
     pub(crate) async fn fresh_claims(&self) -> Result<Option<Vec<net::ClaimRow>>> {
-        let mut closed = self.closed.subscribe();
-        let after = self.given.load(Ordering::Relaxed);
-        tokio::select! {
-            biased;
-            fresh = self.server.fresh_claims(after) => {
-                let (rows, last) = fresh?;
-                self.given.store(last, Ordering::Relaxed);
-                Ok(Some(rows))
-            }
-            // An error would mean that this server was dropped, which cannot happen during the borrow.
-            _ = closed.wait_for(|closed| *closed) => Ok(None),
-        }
+        self.closed.unless_set(self.server.fresh_claims()).await.transpose()
     }
 
     pub(crate) fn net(&self) -> &net::Server {
@@ -174,41 +148,15 @@ impl Server {
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
-        self.closed.send_replace(true);
+        self.closed.set();
         self.server.shutdown(grace).await
     }
 
     pub(crate) fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {
-        let addresses = Addresses::resolve(listen)?;
-        let session = options.session()?;
-        let events = session.events.clone();
-        let mut listening = ServerOptions::new(addresses, options.tls()?);
-        listening.session = session;
-        listening.max_connections_per_address = options.max_connections_per_address;
+        let mut listening = ServerOptions::new(Addresses::resolve(listen)?, options.tls()?);
         listening.metrics = options.metrics()?;
-        listening.defer_types = options.defer_types()?;
-        listening.max_connections = options.limits.max_connections;
-        listening.state = options.state.clone();
-        let (server, sessions) = if let Some(place) = options.place()? {
-            let sink = ObjectSink::open_with(place.clone(), events, options.references()?)?;
-            listening.claims = options.claims(Some(&place))?;
-            listening.service = options.read_service(&listening.claims, || Ok(Arc::new(ObjectReader::open(place)?)))?;
-            (net::Server::bind(listening, sink)?, None)
-        } else if let Some(folder) = &options.sink {
-            let sink = FolderSink::open_with(folder, events, options.references()?)?;
-            listening.claims = options.claims(None)?;
-            listening.service = options.read_service(&listening.claims, || Ok(Arc::new(FolderStore::open(folder)?)))?;
-            (net::Server::bind(listening, sink)?, None)
-        } else if options.read_key.is_some() {
-            return Err(Error::misuse("a read key is for servers with a sink: there is nothing to read".into()));
-        } else if options.references.is_some() {
-            return Err(Error::misuse("references are for servers with a sink: the application takes its own".into()));
-        } else {
-            listening.claims = options.claims(None)?;
-            let (consumer, sessions) = channel(WAITING_SESSIONS);
-            (net::Server::bind(listening, consumer)?, Some(sessions))
-        };
-        Ok(Self { server, sessions, closed: watch::Sender::new(false), given: AtomicU64::new(0) })
+        let (server, sessions) = options.settings(listening)?.bind()?;
+        Ok(Self { server, sessions, closed: Latch::default() })
     }
 }
 

@@ -197,7 +197,7 @@ impl Session {
 
     /// Return the peer's next entity; `None` once the session has ended.
     fn next_entity(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<IncomingEntity>> {
-        Ok(wait(py, timeout, self.handle.next_entity())?.map(IncomingEntity::new))
+        Ok(wait(py, timeout, self.handle.next_entity())?.map(IncomingEntity::from))
     }
 
     /// End the session and return why it ended.

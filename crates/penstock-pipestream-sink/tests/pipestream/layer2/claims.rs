@@ -1,13 +1,16 @@
 //! Claim checks: an entity that is deferred, and who takes it over.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use penstock_io::ReadKey;
+use penstock_io::runtime::wait;
 use penstock_io::tls::{ClientTls, Trust};
 use penstock_pipestream_net::{
-    ClaimCheck, CompletionMode, DeferTypes, Error, ErrorCode, FailureAction, Payload, SessionId, Status, YieldReason,
-    channel,
+    ClaimCheck, ClaimRow, CompletionMode, DeferTypes, Error, ErrorCode, FailureAction, Payload, SessionId, Status,
+    YieldReason, channel,
 };
 use penstock_pipestream_sink::read::{FolderStore, ReadOptions, RemoteSink};
 use penstock_pipestream_sink::{Claims, FolderSink, read_claims};
@@ -183,7 +186,7 @@ fn a_sink_stores_what_is_deferred_by_its_type_and_says_so_in_its_list() {
         (Status::Deferred, Status::Complete, Status::Complete)
     );
     let claim = end.claim.unwrap();
-    let (fresh, last) = block(pair.server.fresh_claims(0)).unwrap();
+    let fresh = block(pair.server.fresh_claims()).unwrap();
     assert_eq!((fresh.len(), fresh[0].check.id, fresh[0].check.status), (1, claim, Status::Deferred));
     // One that is redeemed is not deferred again.
     let by = pair.connect_with(options());
@@ -196,7 +199,7 @@ fn a_sink_stores_what_is_deferred_by_its_type_and_says_so_in_its_list() {
     assert_eq!(block(client.claim(claim)).unwrap().status, Status::Complete);
     let another = block(client.send(draft("Image/Tiff"), Payload::bytes(&b"more"[..]))).unwrap();
     let another = block(client.wait_resolved(another.key)).unwrap().claim.unwrap();
-    assert_eq!(block(pair.server.fresh_claims(last)).unwrap().0[0].check.id, another);
+    assert_eq!(block(pair.server.fresh_claims()).unwrap()[0].check.id, another);
     for _ in 0..2 {
         block(pair.server.settle(another, Status::Failed)).unwrap();
     }
@@ -215,6 +218,33 @@ fn a_sink_stores_what_is_deferred_by_its_type_and_says_so_in_its_list() {
     assert_eq!(std::fs::read(pair.sink().join(file)).unwrap(), b"pixels");
     let details = pair.server.claims().unwrap().remove(0).details;
     assert_eq!((details.file.as_deref(), details.bytes), (Some(file), Some(6)));
+}
+
+#[test]
+fn callers_that_wait_at_the_same_time_get_each_claim_check_once() {
+    let pair = Pair::with_options(|server| {
+        server.session = options();
+        server.defer_types = DeferTypes::new(["image/*".to_owned()]).unwrap();
+    });
+    let client = pair.connect_with(options());
+    let defer = || {
+        let image = block(client.send(draft("image/png"), Payload::bytes(&b"pixels"[..]))).unwrap();
+        block(client.wait_resolved(image.key)).unwrap().claim.unwrap()
+    };
+    let ids = |rows: &[ClaimRow]| rows.iter().map(|row| row.check.id).collect::<Vec<_>>();
+    let first = defer();
+    let mut both = pin!(async { tokio::try_join!(pair.server.fresh_claims(), pair.server.fresh_claims()) });
+    // One has the first, and the other waits.
+    let looked = wait(both.as_mut(), Some(Instant::now() + Duration::from_millis(50)), &mut || Ok(()));
+    assert!(looked.is_err(), "both callers have got claim checks: {looked:?}");
+    let second = defer();
+    let (one, other) = block(both).unwrap();
+    assert_eq!((ids(&one), ids(&other)), (vec![first], vec![second]));
+    // A caller that gives up leaves the next ones to others.
+    assert!(wait(pair.server.fresh_claims(), Some(Instant::now()), &mut || Ok(())).is_err());
+    let third = defer();
+    assert_eq!(ids(&block(pair.server.fresh_claims()).unwrap()), [third]);
+    close(&client);
 }
 
 #[test]

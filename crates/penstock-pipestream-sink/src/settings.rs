@@ -1,0 +1,171 @@
+//! A server as its operator states it: its sink, its claim checks, its readers, and which of these go together.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use penstock_io::storage::StorageOptions;
+use penstock_io::tls::ClientCertificates;
+use penstock_io::{DriverError as _, ReadKey};
+use penstock_pipestream_net::port::{ClaimChecks, EntitySink, PortService, no_claim_checks};
+use penstock_pipestream_net::{ClaimLimits, DeferTypes, IncomingSessions, Server, ServerOptions, channel};
+
+use crate::claims::Claims;
+use crate::folder::FolderSink;
+use crate::objects::ObjectSink;
+use crate::place::SinkPlace;
+use crate::read::ReadOptions;
+use crate::references::References;
+use crate::{Error, Result};
+
+/// The most sessions that wait for a caller to take them; beyond that the clients wait.
+const WAITING_SESSIONS: usize = 16;
+
+/// How a sink handles entities that refer to objects.
+#[derive(Debug, Clone, Default)]
+pub struct ReferenceSettings {
+    /// URLs below which objects are fetched; without any the references are kept as they arrive.
+    pub fetch_from: Vec<String>,
+    /// Providers whose keys may have wrapped an object's, `PROVIDER` or `PROVIDER=KEY`; `None`: those of kept
+    /// references are not examined, and encrypted objects are not fetched.
+    pub approved_key_providers: Option<Vec<String>>,
+    /// Options of the objects' store.
+    pub storage: StorageOptions,
+}
+
+/// What an operator states of a server.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// How it listens, and the options of its sessions. [`bind`](Self::bind) sets its claim checks, its service and its
+    /// types to defer.
+    pub server: ServerOptions,
+    /// Where entities are stored; without it the caller takes the sessions.
+    pub sink: Option<SinkPlace>,
+    /// A folder for claim checks. Default: next to the sessions of the sink; without either there are none.
+    pub claims: Option<PathBuf>,
+    /// Limits of claim checks.
+    pub claim_limits: ClaimLimits,
+    /// Content types that the sink stores and defers: `image/png`, `image/*`. Layer 2.
+    pub defer_types: Vec<String>,
+    /// The key of the sink's readers. Default: the server lets nobody read.
+    pub read_key: Option<ReadKey>,
+    /// Whether readers must have a certificate where clients must.
+    pub reader_certificates: ClientCertificates,
+    /// Handling of references by the sink. Default: they are kept.
+    pub references: Option<ReferenceSettings>,
+}
+
+impl ServerSettings {
+    /// Return the settings of a server without a sink.
+    pub fn new(server: ServerOptions) -> Self {
+        Self {
+            server,
+            sink: None,
+            claims: None,
+            claim_limits: ClaimLimits::default(),
+            defer_types: Vec::new(),
+            read_key: None,
+            reader_certificates: ClientCertificates::Required,
+            references: None,
+        }
+    }
+
+    /// Open the sink and its claim checks, and start to listen. Return the source of sessions where there is no sink.
+    /// Blocks on the disk or the store.
+    ///
+    /// # Errors
+    ///
+    /// Misuse where settings do not go together; errors of the sink, of the claim checks and of the socket.
+    pub fn bind(self) -> Result<(Server, Option<IncomingSessions>)> {
+        self.check()?;
+        let defer_types = DeferTypes::new(self.defer_types.iter().cloned())?;
+        // The sink makes the folder that the others are in.
+        let (sink, sessions) = self.entity_sink()?;
+        let claims = self.claim_checks()?;
+        let service = self.service(&claims)?;
+        let server = Server::bind(ServerOptions { defer_types, claims, service, ..self.server }, sink)?;
+        Ok((server, sessions))
+    }
+
+    fn check(&self) -> Result<()> {
+        let misuse = |problem: &str| Err(Error::misuse(problem.to_owned()));
+        if self.sink.is_none() {
+            if !self.defer_types.is_empty() {
+                return misuse("defer_types are for servers with a sink: an application defers by itself");
+            }
+            if self.read_key.is_some() {
+                return misuse("a read key is for servers with a sink: there is nothing to read");
+            }
+            if self.references.is_some() {
+                return misuse("references are for servers with a sink: the application takes its own");
+            }
+        }
+        if !self.defer_types.is_empty() && !self.has_layer_2() {
+            let layers = u8::from(self.server.session.session.capabilities.layer1);
+            return misuse(&format!("layers={layers}: defer_types need layer 2"));
+        }
+        Ok(())
+    }
+
+    fn has_layer_2(&self) -> bool {
+        self.server.session.session.capabilities.layer2
+    }
+
+    fn entity_sink(&self) -> Result<(Arc<dyn EntitySink>, Option<IncomingSessions>)> {
+        let events = self.server.session.events.clone();
+        Ok(match &self.sink {
+            Some(SinkPlace::Folder(folder)) => {
+                (FolderSink::open_with(folder, events, self.references()?)?, None)
+            }
+            Some(SinkPlace::Objects(prefix)) => {
+                (ObjectSink::open_with(prefix.clone(), events, self.references()?)?, None)
+            }
+            None => {
+                let (sink, sessions) = channel(WAITING_SESSIONS);
+                (sink, Some(sessions))
+            }
+        })
+    }
+
+    fn references(&self) -> Result<References> {
+        let Some(settings) = &self.references else { return Ok(References::keep()) };
+        let references = match settings.fetch_from.as_slice() {
+            [] => References::keep(),
+            prefixes => References::fetch(prefixes, &settings.storage, self.server.session.session.max_payload)?,
+        };
+        match &settings.approved_key_providers {
+            Some(approved) => references.with_key_providers(approved),
+            None => Ok(references),
+        }
+    }
+
+    /// Open the store of claim checks.
+    fn claim_checks(&self) -> Result<Arc<dyn ClaimChecks>> {
+        let limits = self.claim_limits;
+        if !self.has_layer_2() {
+            // Claim checks exist only there.
+            return Ok(no_claim_checks());
+        }
+        match (&self.claims, &self.sink) {
+            (Some(folder), sink) => {
+                let claims = Claims::open_with(folder, limits)?;
+                match sink {
+                    Some(SinkPlace::Folder(sink)) => claims.settle_from(sink)?,
+                    Some(SinkPlace::Objects(prefix)) => claims.settle_from_store(prefix)?,
+                    None => {}
+                }
+                Ok(claims)
+            }
+            (None, Some(SinkPlace::Folder(sink))) => Ok(Claims::beside_with(sink, limits)),
+            (None, Some(SinkPlace::Objects(prefix))) => Ok(Claims::in_store(prefix, limits)?),
+            (None, None) => Ok(no_claim_checks()),
+        }
+    }
+
+    /// Return the service for the sink's readers, if there may be any.
+    fn service(&self, claims: &Arc<dyn ClaimChecks>) -> Result<Option<Arc<dyn PortService>>> {
+        let (Some(key), Some(sink)) = (&self.read_key, &self.sink) else { return Ok(None) };
+        let options =
+            ReadOptions { certificates: self.reader_certificates, ..ReadOptions::new(key.clone(), sink.store()?) };
+        options.service(Arc::clone(claims)).map(Some)
+    }
+}
