@@ -75,6 +75,14 @@ impl Kind {
 }
 
 impl ObjectPrefix {
+    /// Open the store of a place that is a URI; `None` for a folder, which has no options.
+    pub fn at(place: &std::path::Path, options: &StorageOptions) -> Result<Option<Self>> {
+        if let Some(uri) = place.to_str().filter(|place| is_uri(place)) {
+            return Self::open(uri, options).map(Some);
+        }
+        if options.is_empty() { Ok(None) } else { Err(without_store()) }
+    }
+
     /// Open the store that a URI names. No request is sent yet.
     pub fn open(uri: &str, options: &StorageOptions) -> Result<Self> {
         let wrong = |why: &str| Error::Misuse(format!("{uri}: {why}"));
@@ -224,12 +232,27 @@ pub fn plain(error: &object_store::Error) -> String {
     line.chars().take(MAX_REASON).collect()
 }
 
+/// Return the error of options without a store.
+pub fn without_store() -> Error {
+    Error::Misuse("storage has options of an object store, but the sink is a folder".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn options(pairs: &[(&str, &str)]) -> StorageOptions {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_place_is_a_uri_or_a_folder_which_has_no_options() {
+        let endpoint = options(&[("endpoint", "http://127.0.0.1:1"), ("region", "nowhere")]);
+        let place = ObjectPrefix::at("s3://bucket/x".as_ref(), &endpoint).unwrap();
+        assert_eq!(place.unwrap().uri(), "s3://bucket/x");
+        assert!(ObjectPrefix::at("a/folder".as_ref(), &options(&[])).unwrap().is_none());
+        let error = ObjectPrefix::at("a/folder".as_ref(), &endpoint).unwrap_err();
+        assert_eq!(error.to_string(), "storage has options of an object store, but the sink is a folder");
     }
 
     #[test]

@@ -546,3 +546,4 @@ mod crashes;
 mod earlier;
 mod failures;
 mod recovery;
+mod serving;

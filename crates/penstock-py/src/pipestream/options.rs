@@ -1,11 +1,11 @@
 //! The options of a session: capabilities, limits, trust.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::storage::{self, ObjectPrefix, StorageOptions};
+use penstock_io::storage::{self, ObjectPrefix};
 use penstock_io::tls::{ClientCertificates, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions};
 use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_pipestream::SessionId;
@@ -189,7 +189,11 @@ impl ServeOptions {
 
     /// Return the prefix, if the sink is one.
     pub(crate) fn place(&self) -> Result<Option<ObjectPrefix>> {
-        Ok(place(self.sink.as_deref(), &self.storage)?)
+        match &self.sink {
+            Some(sink) => Ok(ObjectPrefix::at(sink, &self.storage)?),
+            None if self.storage.is_empty() => Ok(None),
+            None => Err(storage::without_store().into()),
+        }
     }
 
     /// Return the service for the readers of the sink, if readers are allowed.
@@ -274,17 +278,6 @@ fn survives(seconds: Option<f64>, layers: u8) -> Result<Option<Duration>> {
         return Err(Error::misuse(format!("layers={layers}: sessions survive at layer 2")));
     }
     survives.map(Some).ok_or_else(wrong)
-}
-
-/// Return the prefix in an object store, if the sink is one; `None` for a folder.
-pub(crate) fn place(sink: Option<&Path>, storage: &StorageOptions) -> penstock_io::Result<Option<ObjectPrefix>> {
-    let uri = sink.and_then(Path::to_str).filter(|sink| storage::is_uri(sink));
-    if uri.is_none() && !storage.is_empty() {
-        return Err(penstock_io::Error::Misuse(
-            "storage has options of an object store, but the sink is a folder".into(),
-        ));
-    }
-    uri.map(|uri| ObjectPrefix::open(uri, storage)).transpose()
 }
 
 fn session(layers: u8, window: Option<u32>, mtu: Option<i64>) -> Result<SessionOptions> {

@@ -19,7 +19,7 @@ use pyo3_arrow::PyRecordBatch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::fields::ClaimRowFields;
-use super::options::{ReaderOptions, place};
+use super::options::ReaderOptions;
 use super::rows::{Columns, record_batch};
 use super::waiting::{Timeout, wait};
 use crate::error::{IntoPyErr, joined};
@@ -65,7 +65,7 @@ pub(crate) struct SinkReader {
 }
 
 fn store(folder: &Path, storage: &StorageOptions) -> Result<Arc<dyn Store>> {
-    Ok(match place(Some(folder), storage)? {
+    Ok(match ObjectPrefix::at(folder, storage)? {
         Some(place) => Arc::new(ObjectReader::open(place)?),
         None => Arc::new(FolderStore::open(folder)?),
     })
@@ -79,7 +79,7 @@ impl SinkReader {
             (Some(folder), _) => {
                 let store = py.detach(|| store(folder, &options.storage)).map_err(IntoPyErr::into_py_err)?;
                 let journal = Journal::new(Arc::clone(&store)).map_err(IntoPyErr::into_py_err)?;
-                let storage = place(Some(folder), &options.storage).map_err(IntoPyErr::into_py_err)?;
+                let storage = ObjectPrefix::at(folder, &options.storage).map_err(IntoPyErr::into_py_err)?;
                 let storage = storage.map_or_else(|| SinkStorage::Folder(folder.clone()), SinkStorage::Objects);
                 Sink::Local(Arc::new(LocalSink { storage, store, journal, examined: Mutex::default() }))
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use penstock_io::storage::ObjectPrefix;
 use penstock_io::sync::lock;
 use penstock_io::tls::ClientTlsOptions;
 use penstock_io::{Addresses, DriverError as _};
@@ -13,7 +14,6 @@ use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use super::{PieceTuple, PositionTuple, detached, divide, layout, position};
-use crate::pipestream::options::place;
 
 /// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
 #[derive(FromPyObject)]
@@ -34,7 +34,7 @@ pub(crate) struct SpoolReaderFields {
 impl SpoolReaderFields {
     fn store(&self) -> Result<Arc<dyn Store>> {
         if let Some(folder) = &self.place {
-            return Ok(match place(Some(folder), &self.storage)? {
+            return Ok(match ObjectPrefix::at(folder, &self.storage)? {
                 Some(place) => Arc::new(ObjectStore::open(place)?),
                 None => Arc::new(FolderStore::open(folder)?),
             });
