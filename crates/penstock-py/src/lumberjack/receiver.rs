@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use penstock_io::DriverError as _;
 use penstock_io::storage::StorageOptions;
 use penstock_io::sync::lock;
+use penstock_io::{DriverError as _, duration};
 use penstock_lumberjack_net::columns::Layout;
 use penstock_lumberjack_net::spool::{Keep, Spool, SpoolOptions};
 use penstock_lumberjack_net::{self as net, Batches, Destination, Error, Result, channel};
@@ -139,8 +138,7 @@ impl LumberjackReceiver {
     }
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
-        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
-        self.receiver.shutdown(grace).await
+        self.receiver.shutdown(duration::grace(grace)).await
     }
 }
 

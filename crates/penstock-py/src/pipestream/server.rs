@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use penstock_io::{Addresses, DriverError as _, tls};
+use penstock_io::{Addresses, DriverError as _, duration, tls};
 use penstock_pipestream_net::{self as net, Error, IncomingSessions, Result, ServerOptions, SessionHandle, channel};
 use penstock_pipestream_sink::read::{FolderStore, ObjectReader};
 use penstock_pipestream_sink::{FolderSink, ObjectSink};
@@ -173,9 +172,8 @@ impl Server {
     }
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
-        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
         self.closed.send_replace(true);
-        self.server.shutdown(grace).await
+        self.server.shutdown(duration::grace(grace)).await
     }
 
     pub(crate) fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {

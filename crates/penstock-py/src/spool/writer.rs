@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
+use penstock_io::duration::seconds;
 use penstock_io::tls::ServerTlsOptions;
 use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_lumberjack_net::spool::{Ack, Keep, PlanLimits, Spool as NetSpool, SpoolOptions};
@@ -26,10 +26,6 @@ pub(crate) struct SpoolFields {
     linger: f64,
     ack: String,
     dedup: bool,
-}
-
-fn seconds(name: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
 }
 
 impl SpoolFields {
