@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod admission;
+pub mod duration;
 mod error;
 pub mod http;
 pub mod listener;

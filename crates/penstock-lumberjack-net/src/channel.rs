@@ -1,9 +1,10 @@
 //! Batches for an application, which acknowledges them itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex};
 
 use arrow_array::RecordBatch;
 use penstock_io::DriverError as _;
+use penstock_io::sync::lock;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::columns::Layout;
@@ -40,7 +41,8 @@ impl Batch {
 #[derive(Debug)]
 pub struct Channel {
     layout: Layout,
-    batches: mpsc::UnboundedSender<Batch>,
+    /// `None` once the receiver has ended.
+    batches: StdMutex<Option<mpsc::UnboundedSender<Batch>>>,
 }
 
 /// The receiving end of a [`channel`].
@@ -50,7 +52,7 @@ pub struct Batches(Mutex<mpsc::UnboundedReceiver<Batch>>);
 /// Make a channel.
 pub fn channel(layout: Layout) -> (Arc<Channel>, Batches) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    (Arc::new(Channel { layout, batches: sender }), Batches(Mutex::new(receiver)))
+    (Arc::new(Channel { layout, batches: StdMutex::new(Some(sender)) }), Batches(Mutex::new(receiver)))
 }
 
 impl Batches {
@@ -73,11 +75,19 @@ impl Destination for Channel {
     fn take(&self, delivery: Delivery) -> Safe {
         let (taken, safe) = oneshot::channel();
         let Delivery { batch, origin, .. } = delivery;
-        let sent = self.batches.send(Batch { record_batch: batch, origin, taken: Some(taken) });
+        let batch = Batch { record_batch: batch, origin, taken: Some(taken) };
+        let sent = lock(&self.batches).as_ref().is_some_and(|batches| batches.send(batch).is_ok());
         Box::pin(async move {
-            sent.map_err(|_| refused("the application has closed the channel"))?;
+            if !sent {
+                return Err(refused("the application has closed the channel"));
+            }
             safe.await.map_err(|_| refused("the application dropped a batch without ack()"))
         })
+    }
+
+    fn close(&self) -> Result<()> {
+        lock(&self.batches).take();
+        Ok(())
     }
 }
 

@@ -81,6 +81,11 @@ pub trait Destination: fmt::Debug + Send + Sync + 'static {
     /// Handle the end of a connection, after all of its batches. Called on an IO thread: it must not block.
     fn ended(&self, _ended: ConnectionEnd) {}
 
+    /// Take nothing more, and finish what was taken: the receiver that owns this has ended. Blocks.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Write its part of the receiver's metrics.
     fn write(&self, _page: &mut Page<'_>) -> fmt::Result {
         Ok(())

@@ -1,9 +1,11 @@
 //! The options of a spool.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use penstock_io::storage::ObjectPrefix;
+use penstock_io::storage::{ObjectPrefix, StorageOptions};
+
+use crate::Result;
 
 /// Where segments are kept.
 #[derive(Debug, Clone)]
@@ -12,6 +14,16 @@ pub enum Keep {
     Folder(PathBuf),
     /// In an object store: a segment is an object, and written at once.
     Objects(ObjectPrefix),
+}
+
+impl Keep {
+    /// Keep segments in a folder, or under the URI of a prefix in an object store.
+    pub fn at(place: &Path, storage: &StorageOptions) -> Result<Self> {
+        Ok(match ObjectPrefix::of_sink(Some(place), storage)? {
+            Some(prefix) => Self::Objects(prefix),
+            None => Self::Folder(place.to_owned()),
+        })
+    }
 }
 
 /// When events are safe.

@@ -1,12 +1,14 @@
 //! A spool that is written: the destination of a receiver.
 
 use std::fmt;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
-use penstock_io::DriverError as _;
 use penstock_io::metrics::Page;
 use penstock_io::runtime::PerProcess;
 use penstock_io::sync::lock;
+use penstock_io::tls::{Fingerprint, ServerTls};
+use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_log::{GroupCommit, SystemDisk};
 use penstock_lumberjack_net::columns::Layout;
 use penstock_lumberjack_net::{ConnectionEnd, Delivery, Destination, Safe};
@@ -32,6 +34,7 @@ struct Inner {
     commit: GroupCommit<Message>,
     shared: Arc<Shared>,
     store: Arc<dyn Store>,
+    service: Mutex<Option<Service>>,
 }
 
 impl fmt::Debug for Spool {
@@ -59,7 +62,7 @@ impl Spool {
         let (shared, store) = (Arc::clone(&opened.shared), Arc::clone(&opened.store));
         let commit = GroupCommit::start("penstock-spool", Writer::new(options, opened)?);
         let commit = commit.map_err(|error| Error::io("cannot start the spool's thread", error))?;
-        let inner = PerProcess::new(Inner { commit, shared, store });
+        let inner = PerProcess::new(Inner { commit, shared, store, service: Mutex::default() });
         Ok(Arc::new(Self { layout: Layout::raw(), dedup, max_bytes, inner }))
     }
 
@@ -78,7 +81,20 @@ impl Spool {
         Ok(self.inner.get()?.shared.read_counters())
     }
 
-    /// Takes no more, and waits until what was taken is on disk. What waits for readers is not acknowledged.
+    /// Serve its rows to readers that have the key, in place of an earlier service. Return the address and the
+    /// fingerprint that readers pin.
+    pub fn serve(&self, listen: Addresses, tls: &ServerTls, key: ReadKey) -> Result<(SocketAddr, Fingerprint)> {
+        let inner = self.inner.get()?;
+        let service = Service::bind(listen, tls, key, Arc::clone(&inner.store))?;
+        let served = (service.address(), service.fingerprint());
+        if let Some(earlier) = lock(&inner.service).replace(service) {
+            earlier.close();
+        }
+        Ok(served)
+    }
+
+    /// Answers no readers any more, takes no more, and waits until what was taken is on disk. What waits for readers is not
+    /// acknowledged.
     pub fn close(&self) -> Result<()> {
         self.inner.get()?.close();
         Ok(())
@@ -87,6 +103,9 @@ impl Spool {
 
 impl Inner {
     fn close(&self) {
+        if let Some(service) = lock(&self.service).take() {
+            service.close();
+        }
         // What waits for room is refused.
         self.shared.index.close();
         self.commit.close();
@@ -128,6 +147,10 @@ impl Destination for Spool {
             sent?;
             answer.await.unwrap_or_else(|_| Err(Error::stopped("the spool")))
         })
+    }
+
+    fn close(&self) -> Result<()> {
+        Self::close(self)
     }
 
     /// docs/operations-lumberjack.md lists them, and a test compares.

@@ -9,8 +9,10 @@ mod client;
 mod clock;
 mod consumer;
 mod error;
+pub mod options;
 mod sender;
 mod server;
+mod shared_consumer;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -25,5 +27,6 @@ pub use penstock_pimp::{
 };
 pub use sender::{Piece, Progress, Sender};
 pub use server::{Buffer, Service, ServiceConfig};
+pub use shared_consumer::SharedConsumer;
 pub use store::{Change, DiskStore, MemoryStore, RedisStore, Store, Usage, open_store};
 pub use trigger::{PendingReply, TriggerServer};

@@ -486,3 +486,5 @@ fn the_answer_to_an_abandoned_poll_is_not_lost() {
     assert_eq!(wait(consumer.next()).unwrap(), Some(Received::Data(b"abc".to_vec())));
     assert_eq!(wait(consumer.next()).unwrap(), None);
 }
+
+mod sharing;

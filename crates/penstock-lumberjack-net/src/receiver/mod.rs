@@ -97,12 +97,11 @@ impl Receiver {
     }
 
     /// Stop reading. Events that have arrived are handed over and acknowledged, then the connections end; those that
-    /// are open after `grace` are cut off.
+    /// are open after `grace` are cut off. Then the destination is closed, even if the caller stops waiting.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let shared = Arc::clone(self.0.get()?);
-        penstock_io::runtime::spawn(async move { shared.shutdown(grace).await })?
-            .await
-            .map_err(|died| Error::task(died))
+        let ended = penstock_io::runtime::spawn(async move { shared.shutdown(grace).await })?;
+        ended.await.unwrap_or_else(|died| Err(Error::task(died)))
     }
 }
 
@@ -248,3 +247,6 @@ fn connection<S>(
         sender: sender.into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use penstock_io::Addresses;
 use penstock_io::admission::{Admission, IDLE_TIMEOUT};
-use penstock_io::metrics;
 use penstock_io::tls::{Acceptor, ClientCertificates, ServerTls};
+use penstock_io::{Addresses, DriverError as _, metrics};
 use penstock_lumberjack::ServerConfig;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::budget::Budget;
 use super::connection_guard::OpenConnections;
 use super::counters::Counters;
-use crate::Result;
 use crate::delivery::Destination;
+use crate::{Error, Result};
 
 /// The options of a receiver.
 #[derive(Debug, Clone)]
@@ -42,6 +42,8 @@ pub struct ReceiverOptions {
     pub max_age: Option<Duration>,
     /// The address of metrics and `/healthz` over HTTP; port 0 picks a free one. Default: they are not served.
     pub metrics: Option<Addresses>,
+    /// Whether the destination outlives the receiver, so that its owner closes it. Default: the receiver does.
+    pub shared_destination: bool,
 }
 
 impl ReceiverOptions {
@@ -57,6 +59,7 @@ impl ReceiverOptions {
             max_bytes: 256 << 20,
             max_age: None,
             metrics: None,
+            shared_destination: false,
         }
     }
 }
@@ -121,12 +124,17 @@ impl Shared {
         }
     }
 
-    /// Stop reading, and cut off the connections that are open after `grace`.
-    pub(super) async fn shutdown(&self, grace: Duration) {
+    /// Stop reading, cut off the connections that are open after `grace`, and then close the destination.
+    pub(super) async fn shutdown(&self, grace: Duration) -> Result<()> {
         self.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         let _ = timeout(grace, self.admission.idle()).await;
         self.halt();
+        if self.options.shared_destination {
+            return Ok(());
+        }
+        let destination = Arc::clone(&self.destination);
+        spawn_blocking(move || destination.close()).await.unwrap_or_else(|died| Err(Error::task(&died)))
     }
 
     pub(super) fn reload(&self) -> Result<bool> {

@@ -547,3 +547,4 @@ mod crashes;
 mod earlier;
 mod failures;
 mod recovery;
+mod serving;

@@ -1,6 +1,6 @@
 //! The awaitable operations of `penstock.aio.lumberjack`: those of a receiver and a sender.
 
-use penstock_io::runtime;
+use penstock_io::{duration, runtime};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3_arrow::{PyRecordBatch, PySchema};
@@ -8,7 +8,7 @@ use pyo3_arrow::{PyRecordBatch, PySchema};
 use super::options::{ReceiveOptions, SendOptions};
 use super::raised;
 use super::receiver::{Into, Kept, LumberjackReceiver};
-use super::sender::{LumberjackSender, grace_of, json, maps, rows, send};
+use super::sender::{LumberjackSender, json, maps, rows, send};
 use crate::error::joined;
 use crate::pipestream::aio::{Futures, Operation};
 
@@ -92,5 +92,6 @@ pub(crate) fn lumberjack_flush(futures: &Futures, sender: Py<LumberjackSender>) 
 /// Wait for the acknowledgements for up to `grace` seconds, and end.
 #[pyfunction]
 pub(crate) fn lumberjack_close(futures: &Futures, sender: Py<LumberjackSender>, grace: f64) -> Operation {
-    futures.start(async move { sender.get().sender.close(grace_of(grace)).await.map_err(|error| raised(&error)) })
+    futures
+        .start(async move { sender.get().sender.close(duration::grace(grace)).await.map_err(|error| raised(&error)) })
 }

@@ -1,8 +1,8 @@
 //! The options of a receiver and a sender: the attributes of two dataclasses.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
+use penstock_io::duration::seconds;
 use penstock_io::tls::{ClientCertificates, ClientTlsOptions, ServerTlsOptions};
 use penstock_io::{Addresses, DriverError as _};
 use penstock_lumberjack_net::{
@@ -63,10 +63,6 @@ pub(crate) struct SendOptions {
     compress: u32,
     ack_timeout: f64,
     retry: Option<f64>,
-}
-
-fn seconds(name: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
 }
 
 impl ReceiveOptions {

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use penstock_io::storage::{ObjectPrefix, StorageOptions};
-use penstock_io::sync::{Latch, lock};
-use penstock_io::{DriverError as _, runtime};
+use penstock_io::storage::StorageOptions;
+use penstock_io::sync::lock;
+use penstock_io::{DriverError as _, duration};
 use penstock_lumberjack_net::columns::Layout;
 use penstock_lumberjack_net::{self as net, Batches, Destination, Error, Result, channel};
 use penstock_lumberjack_spool::{Keep, Spool, SpoolOptions};
@@ -16,7 +15,6 @@ use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use super::options::ReceiveOptions;
 use super::{raised, wait};
-use crate::error::joined;
 use crate::pipestream::waiting::{Timeout, wait_or_not};
 use crate::spool::writer::Spool as PySpool;
 
@@ -26,10 +24,6 @@ pub(crate) struct LumberjackReceiver {
     receiver: net::Receiver,
     /// The source of batches, unless the events go elsewhere.
     batches: Option<Batches>,
-    /// The spool that takes the events, to be closed after the connections.
-    spool: Option<Arc<Spool>>,
-    /// Ends the waits for another batch.
-    closed: Latch,
 }
 
 /// A receiver's counters, in the fields of the dataclass.
@@ -123,8 +117,8 @@ impl LumberjackReceiver {
 
 impl LumberjackReceiver {
     pub(crate) fn bind(listen: &str, options: &ReceiveOptions, into: Into) -> Result<Self> {
-        let options = options.net(listen)?;
-        let (mut batches, mut spool) = (None, None);
+        let (mut options, mut batches) = (options.net(listen)?, None);
+        options.shared_destination = matches!(into, Into::Kept(_));
         let destination: Arc<dyn Destination> = match into {
             Into::Nothing => Arc::new(net::Discard),
             Into::Batches(layout) => {
@@ -132,32 +126,19 @@ impl LumberjackReceiver {
                 batches = Some(taken);
                 channel
             }
-            Into::Kept(kept) => kept,
-            Into::Spool(keep) => {
-                Arc::clone(spool.insert(Spool::open(SpoolOptions::new(keep))?)) as Arc<dyn Destination>
-            }
+            Into::Kept(spool) => spool,
+            Into::Spool(keep) => Spool::open(SpoolOptions::new(keep))?,
         };
-        let receiver = net::Receiver::bind(options, destination)?;
-        Ok(Self { receiver, batches, spool, closed: Latch::default() })
+        Ok(Self { receiver: net::Receiver::bind(options, destination)?, batches })
     }
 
     pub(crate) async fn next(&self) -> Result<Option<LumberjackBatch>> {
-        let Some(batches) = &self.batches else {
-            return Err(Error::misuse("the events of this receiver go to another destination".into()));
-        };
-        let batch = self.closed.unless_set(batches.next()).await.flatten();
-        Ok(batch.map(LumberjackBatch::new))
+        let elsewhere = || Error::misuse("the events of this receiver go to another destination".into());
+        Ok(self.batches.as_ref().ok_or_else(elsewhere)?.next().await.map(LumberjackBatch::new))
     }
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
-        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
-        let mut result = self.receiver.shutdown(grace).await;
-        if let Some(spool) = self.spool.clone() {
-            let closing = runtime::spawn_blocking(move || spool.close())?;
-            result = result.and(joined(closing).await);
-        }
-        self.closed.set();
-        result
+        self.receiver.shutdown(duration::grace(grace)).await
     }
 }
 
@@ -190,12 +171,7 @@ impl Into {
             (Some(schema), None) => Ok(Self::Batches(Layout::typed(schema)?)),
             (None, None) => Ok(Self::Batches(Layout::raw())),
             (None, Some(Kept::Open(spool))) => Ok(Self::Kept(spool.get().destination())),
-            (None, Some(Kept::Place(spool))) => {
-                Ok(Self::Spool(match ObjectPrefix::of_sink(Some(&spool), &StorageOptions::default())? {
-                    Some(place) => Keep::Objects(place),
-                    None => Keep::Folder(spool),
-                }))
-            }
+            (None, Some(Kept::Place(spool))) => Ok(Self::Spool(Keep::at(&spool, &StorageOptions::default())?)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, RecordBatch};
-use penstock_io::DriverError as _;
+use penstock_io::{DriverError as _, duration};
 use penstock_lumberjack_net::{self as net, Chunk, Error, Line, Result};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -116,7 +116,7 @@ impl LumberjackSender {
 
     /// Wait for the acknowledgements for up to `grace` seconds, and end.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        wait(py, Timeout::NEVER, self.sender.close(grace_of(grace)))
+        wait(py, Timeout::NEVER, self.sender.close(duration::grace(grace)))
     }
 }
 
@@ -145,10 +145,6 @@ pub(crate) async fn send(sender: &net::Sender, chunk: &Chunk, wait_for_all: bool
         sender.acknowledged(given).await?;
     }
     Ok(given)
-}
-
-pub(crate) fn grace_of(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 
 pub(crate) fn json(events: &[PyBackedBytes]) -> Chunk {

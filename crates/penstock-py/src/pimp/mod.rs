@@ -10,7 +10,7 @@ pub(crate) mod trigger;
 
 use std::time::Duration;
 
-use penstock_io::{DriverError as _, runtime};
+use penstock_io::{DriverError as _, duration, runtime};
 use penstock_pimp_net::Error;
 use pyo3::PyErr;
 use pyo3::prelude::*;
@@ -38,7 +38,7 @@ pub(crate) async fn closed(
     grace: f64,
     close: impl FnOnce(Duration) -> Result<(), Error> + Send + 'static,
 ) -> Result<(), Error> {
-    let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
+    let grace = duration::grace(grace);
     joined(runtime::spawn_blocking(move || close(grace))?).await
 }
 

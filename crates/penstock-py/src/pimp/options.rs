@@ -1,12 +1,11 @@
 //! The options of a buffer, a job, a sender and a consumer: the attributes of dataclasses.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
 use penstock_io::tls::{ClientTlsOptions, ServerTls, ServerTlsOptions};
 use penstock_io::{Addresses, ConnectionLimits, DriverError as _};
-use penstock_pimp_net::{ClientOptions, ConsumerConfig, Encoding, Error, Limits, POLL_LIMIT, Result, SenderConfig};
+use penstock_pimp_net::options::{any_buffer, flush_interval, seconds};
+use penstock_pimp_net::{ClientOptions, ConsumerConfig, Encoding, Error, Limits, Result, SenderConfig};
 use pyo3::prelude::*;
 
 /// The attributes of the dataclass that `penstock.pimp.Buffer` makes.
@@ -82,21 +81,6 @@ pub(crate) struct ReadOptions {
     max_bytes: u64,
 }
 
-/// The flush interval of a sender that writes only whole chunks: longer than any job lives.
-const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
-
-/// The most bytes of a value that is read: as many as the response to a poll may have.
-const MOST: u64 = 64 << 20;
-
-fn seconds(name: &str, value: f64) -> Result<Duration> {
-    let made = Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))?;
-    if made > NEVER {
-        Err(Error::misuse(format!("{name}={value}: longer than the lifetime of any job")))
-    } else {
-        Ok(made)
-    }
-}
-
 impl ServeOptions {
     pub(crate) fn server_tls(&self) -> Result<Option<ServerTls>> {
         let options = ServerTlsOptions {
@@ -166,7 +150,7 @@ impl WriteOptions {
             meta: self.meta.clone(),
             max_chunk: self.chunk_bytes,
             max_chunks_per_batch: self.max_chunks_per_batch,
-            flush_interval: self.flush_interval.map_or(Ok(NEVER), |value| seconds("flush_interval", value))?,
+            flush_interval: flush_interval(self.flush_interval)?,
             stall_timeout: seconds("stall_timeout", self.stall_timeout)?,
             ..SenderConfig::default()
         })
@@ -177,18 +161,11 @@ impl ReadOptions {
     pub(crate) fn net(&self) -> Result<ConsumerConfig> {
         Ok(ConsumerConfig {
             wait: seconds("wait", self.wait)?,
-            // Buffers that do not know the limit ignore it; it bounds the responses of others.
-            limit: POLL_LIMIT,
             poll_interval: seconds("poll_interval", self.poll_interval)?,
             max_poll_interval: seconds("max_poll_interval", self.max_poll_interval)?,
             stall_timeout: seconds("stall_timeout", self.stall_timeout)?,
             inflated: self.max_bytes,
-            // The buffer has already limited the size of the job; what is held in memory here has separate limits.
-            limits: Limits { job: u64::MAX, chunks: u32::MAX, value: MOST, body: MOST, ..Limits::default() },
-            ..ConsumerConfig::default()
+            ..any_buffer()
         })
     }
 }
-
-/// An object that several Python threads may use.
-pub(crate) type Shared<T> = Arc<tokio::sync::Mutex<T>>;

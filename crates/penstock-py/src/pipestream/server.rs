@@ -1,9 +1,7 @@
 //! A server for Python; `penstock.pipestream.Server` wraps it.
 
-use std::time::Duration;
-
 use penstock_io::sync::Latch;
-use penstock_io::{Addresses, DriverError as _, tls};
+use penstock_io::{Addresses, DriverError as _, duration, tls};
 use penstock_pipestream_net::{self as net, Error, IncomingSessions, Result, ServerOptions, SessionHandle};
 use pyo3::prelude::*;
 
@@ -147,9 +145,8 @@ impl Server {
     }
 
     pub(crate) async fn shutdown(&self, grace: f64) -> Result<()> {
-        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX);
         self.closed.set();
-        self.server.shutdown(grace).await
+        self.server.shutdown(duration::grace(grace)).await
     }
 
     pub(crate) fn bind(listen: &str, options: &ServeOptions) -> Result<Self> {

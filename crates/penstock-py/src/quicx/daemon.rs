@@ -1,8 +1,8 @@
 //! A daemon for Python; `penstock.quicx.Daemon` wraps it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use penstock_io::duration::grace;
 use penstock_quicx_net::{Daemon, Result};
 use pyo3::prelude::*;
 
@@ -79,6 +79,6 @@ impl QuicxDaemon {
     }
 
     pub(crate) async fn shutdown(&self, drain: f64) -> Result<usize> {
-        self.daemon.stop(Duration::try_from_secs_f64(drain.max(0.0)).unwrap_or(Duration::MAX)).await
+        self.daemon.stop(grace(drain)).await
     }
 }

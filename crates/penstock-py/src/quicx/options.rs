@@ -1,11 +1,11 @@
 //! The options of a daemon, a producer and a worker: the attributes of dataclasses.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
+use penstock_io::Addresses;
+use penstock_io::duration::{interval, seconds};
 use penstock_io::tls::{ClientTlsOptions, ServerTlsOptions};
-use penstock_io::{Addresses, DriverError as _};
-use penstock_quicx_net::{ConnectOptions, DaemonOptions, Error, Policy, PoolConfig, QueueConfig, Result, Target};
+use penstock_quicx_net::{ConnectOptions, DaemonOptions, Policy, PoolConfig, QueueConfig, Result, Target};
 use pyo3::prelude::*;
 
 /// The attributes of the dataclass that `penstock.quicx.Daemon` makes.
@@ -57,15 +57,6 @@ pub(crate) struct ReachOptions {
     key: Option<PathBuf>,
     server_name: Option<String>,
     timeout: f64,
-}
-
-fn seconds(name: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
-}
-
-/// Return an interval in seconds; 0 means never.
-pub(super) fn interval(name: &str, value: f64) -> Result<Option<Duration>> {
-    seconds(name, value).map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
 }
 
 impl StartOptions {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use penstock_io::DriverError as _;
+use penstock_io::duration::interval;
 use penstock_quicx_net::{self as net, Batch, Error, Outcome, ProducerOptions, Result, Submitted, TaskId, Watch};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use super::options::{ReachOptions, interval};
+use super::options::ReachOptions;
 use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
 use crate::pipestream::waiting::Timeout;
 

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use penstock_io::storage::ObjectPrefix;
-use penstock_io::sync::lock;
+use penstock_io::duration::seconds;
 use penstock_io::tls::ServerTlsOptions;
 use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_lumberjack_net::{Error, Result};
@@ -30,18 +28,10 @@ pub(crate) struct SpoolFields {
     dedup: bool,
 }
 
-fn seconds(name: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::misuse(format!("{name}={value}: {error}")))
-}
-
 impl SpoolFields {
     fn net(&self) -> Result<SpoolOptions> {
-        let keep = match ObjectPrefix::of_sink(Some(&self.place), &self.storage)? {
-            Some(place) => Keep::Objects(place),
-            None => Keep::Folder(self.place.clone()),
-        };
         Ok(SpoolOptions {
-            keep,
+            keep: Keep::at(&self.place, &self.storage)?,
             max_bytes: self.max_bytes,
             segment_bytes: self.segment_bytes,
             segment_age: seconds("segment_seconds", self.segment_seconds)?,
@@ -71,7 +61,6 @@ pub(crate) struct SpoolCounterFields {
 #[pyclass(frozen, module = "penstock._core")]
 pub(crate) struct Spool {
     spool: Arc<NetSpool>,
-    service: Mutex<Option<Service>>,
 }
 
 impl Spool {
@@ -86,7 +75,7 @@ impl Spool {
     #[new]
     fn new(py: Python<'_>, options: SpoolFields) -> PyResult<Self> {
         let spool = detached(py, || NetSpool::open(options.net()?))?;
-        Ok(Self { spool, service: Mutex::new(None) })
+        Ok(Self { spool })
     }
 
     /// Return the spool's ID.
@@ -135,23 +124,15 @@ impl Spool {
         cert: Option<PathBuf>,
         key: Option<PathBuf>,
     ) -> PyResult<(String, String)> {
-        let bound = detached(py, || {
+        let (address, fingerprint) = detached(py, || {
             let tls = ServerTlsOptions { cert, key, development, client_ca: None }.required()?;
-            Service::bind(Addresses::resolve(listen)?, &tls, ReadKey::new(read_key)?, self.spool.store()?)
+            self.spool.serve(Addresses::resolve(listen)?, &tls, ReadKey::new(read_key)?)
         })?;
-        let found = (bound.address().to_string(), bound.fingerprint().to_string());
-        let old = lock(&self.service).replace(bound);
-        if let Some(old) = old {
-            old.close();
-        }
-        Ok(found)
+        Ok((address.to_string(), fingerprint.to_string()))
     }
 
     /// Accept nothing more, and wait until everything accepted is on disk.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(service) = lock(&self.service).take() {
-            service.close();
-        }
         detached(py, || self.spool.close())
     }
 }

@@ -1,0 +1,49 @@
+//! Durations that users give as numbers of seconds.
+
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// Return the seconds of an option. Fails as a misuse that names the option, below 0 and beyond the clock's range.
+pub fn seconds(option: &str, value: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{option}={value}: {error}")))
+}
+
+/// Return the interval of an option, in seconds; 0 means never.
+pub fn interval(option: &str, value: f64) -> Result<Option<Duration>> {
+    seconds(option, value).map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
+}
+
+/// Return how many seconds running work may take at the end: none below 0, and any number beyond the clock's range.
+pub fn grace(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_is_no_duration_is_named() {
+        assert_eq!(seconds("wait", 0.25).unwrap(), Duration::from_millis(250));
+        assert_eq!(seconds("wait", 0.0).unwrap(), Duration::ZERO);
+        for value in [-1.0, f64::NAN, f64::INFINITY, 1e30] {
+            let Err(Error::Misuse(message)) = seconds("wait", value) else { panic!("{value}") };
+            assert!(message.starts_with(&format!("wait={value}: ")), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_interval_of_zero_is_never() {
+        assert_eq!(interval("pause", 0.0).unwrap(), None);
+        assert_eq!(interval("pause", 2.0).unwrap(), Some(Duration::from_secs(2)));
+        assert!(interval("pause", -2.0).is_err());
+    }
+
+    #[test]
+    fn every_number_is_a_grace() {
+        assert_eq!(grace(1.5), Duration::from_millis(1_500));
+        assert_eq!([grace(-1.0), grace(f64::NAN)], [Duration::ZERO; 2]);
+        assert_eq!(grace(f64::INFINITY), Duration::MAX);
+    }
+}

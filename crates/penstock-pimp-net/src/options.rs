@@ -1,0 +1,78 @@
+//! The bounds of what users may set for a sender and a consumer.
+
+use std::time::Duration;
+
+use penstock_io::{DriverError as _, duration};
+use penstock_pimp::{ConsumerConfig, Limits};
+
+use crate::consumer::POLL_LIMIT;
+use crate::{Error, Result};
+
+/// Longer than any job lives: the flush interval of a sender that writes only whole chunks.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
+
+/// The most bytes of a value that is read: as many as the response to a poll may have.
+const LARGEST_VALUE: u64 = 64 << 20;
+
+/// Return the seconds of an option. Fails as a misuse that names the option, also beyond the life of any job.
+pub fn seconds(option: &str, value: f64) -> Result<Duration> {
+    let made = duration::seconds(option, value)?;
+    if made > NEVER {
+        return Err(Error::misuse(format!("{option}={value}: longer than the lifetime of any job")));
+    }
+    Ok(made)
+}
+
+/// Return the flush interval of a sender, in seconds; `None`: it writes only whole chunks.
+pub fn flush_interval(value: Option<f64>) -> Result<Duration> {
+    value.map_or(Ok(NEVER), |value| seconds("flush_interval", value))
+}
+
+/// Return the configuration of a consumer of any buffer.
+pub fn any_buffer() -> ConsumerConfig {
+    ConsumerConfig {
+        // Buffers that do not know the limit ignore it; it bounds the responses of others.
+        limit: POLL_LIMIT,
+        // The buffer has already limited the size of the job; what is held in memory here has separate limits.
+        limits: Limits {
+            job: u64::MAX,
+            chunks: u32::MAX,
+            value: LARGEST_VALUE,
+            body: LARGEST_VALUE,
+            ..Limits::default()
+        },
+        ..ConsumerConfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_option_is_longer_than_a_job_lives() {
+        let most = NEVER.as_secs_f64();
+        assert_eq!(seconds("wait", most).unwrap(), NEVER);
+        for (value, expected) in [(most + 1.0, "longer than the lifetime of any job"), (-1.0, "negative")] {
+            let error = seconds("wait", value).unwrap_err();
+            assert!(matches!(&error, Error::Local(penstock_io::Error::Misuse(_))), "{error:?}");
+            assert!(error.to_string().starts_with(&format!("wait={value}: ")), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_sender_without_a_flush_interval_never_flushes() {
+        assert_eq!(flush_interval(None).unwrap(), NEVER);
+        assert_eq!(flush_interval(Some(0.25)).unwrap(), Duration::from_millis(250));
+        assert!(flush_interval(Some(f64::NAN)).unwrap_err().to_string().starts_with("flush_interval="));
+    }
+
+    #[test]
+    fn a_consumer_bounds_its_memory_and_not_the_job() {
+        let config = any_buffer();
+        assert_eq!((config.limits.job, config.limits.chunks), (u64::MAX, u32::MAX));
+        assert_eq!((config.limits.value, config.limits.body), (64 << 20, 64 << 20));
+        assert_eq!(config.limit, 20);
+    }
+}
