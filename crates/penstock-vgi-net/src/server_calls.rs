@@ -294,3 +294,6 @@ impl ServerCall {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

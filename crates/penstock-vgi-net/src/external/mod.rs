@@ -22,3 +22,6 @@ pub use options::FetchOptions;
 pub use policy::{BatchStorage, External, LocationValidator};
 pub use resolve::Resolver;
 pub use store::ObjectStorage;
+
+#[cfg(test)]
+pub(crate) use policy::tests;

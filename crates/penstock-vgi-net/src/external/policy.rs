@@ -146,3 +146,6 @@ impl External {
         Ok(stored.unwrap_or_else(|| StoredBatch { logs: Vec::new(), batch: Ok(batch) }))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -359,3 +359,6 @@ impl HttpCall {
         response.ok_or_else(|| Error::misuse("the answer was sent".to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests;
