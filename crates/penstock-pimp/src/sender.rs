@@ -157,11 +157,6 @@ impl Sender {
         !self.rest.is_empty()
     }
 
-    /// Return whether the final chunk is written.
-    pub fn is_finished(&self) -> bool {
-        matches!(self.phase, Phase::Finished(_))
-    }
-
     fn check_open(&self) -> Result<()> {
         if let Some(error) = self.phase.error() {
             return Err(error.clone());

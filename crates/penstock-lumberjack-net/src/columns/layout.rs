@@ -23,12 +23,12 @@ use super::cell;
 use crate::{Error, Result};
 
 /// The tag of an event that is not a JSON object (decision 9).
-pub const JSON_FAILURE: &str = "_jsonparsefailure";
+pub(super) const JSON_FAILURE: &str = "_jsonparsefailure";
 /// The tag of an event with a key or a value that is not UTF-8, which is kept escaped (decision 9).
-pub const CHARSET_FAILURE: &str = "_charsetfailure";
+pub(super) const CHARSET_FAILURE: &str = "_charsetfailure";
 
 /// Columns of a schema that are not fields of events.
-pub const METADATA: [&str; 7] = ["_received", "_peer", "_identity", "_sequence", "_raw", "_tags", "_rescue"];
+const METADATA: [&str; 7] = ["_received", "_peer", "_identity", "_sequence", "_raw", "_tags", "_rescue"];
 
 /// The columns of a batch. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl Layout {
     }
 
     /// Return whether this is the raw layout.
-    pub fn is_raw(&self) -> bool {
+    pub(super) fn is_raw(&self) -> bool {
         !self.typed
     }
 }

@@ -10,8 +10,8 @@ mod typed;
 use arrow_array::RecordBatch;
 use penstock_lumberjack::Pairs;
 
+pub use self::layout::Layout;
 use self::layout::wrong;
-pub use self::layout::{CHARSET_FAILURE, JSON_FAILURE, Layout, METADATA};
 use self::raw::RawBuilder;
 pub(super) use self::text::is_object;
 pub use self::typed::reshape;

@@ -5,6 +5,7 @@ use arrow_array::{Array as _, ArrayRef};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use penstock_lumberjack::{Accepts, Data, Decoder, Frame, Limits, Version};
 
+use super::layout::{CHARSET_FAILURE, JSON_FAILURE};
 use super::*;
 
 fn origin() -> Origin {

@@ -18,7 +18,7 @@ use super::connection_guard::ConnectionGuard;
 use super::counters::{Peer, add};
 use super::intake::{Intake, IntakeTotals};
 use super::link::Socket;
-use super::shared::Shared;
+use super::shared::{Shared, Stage};
 use crate::delivery::{Delivery, Origin};
 use crate::{Error, Result};
 
@@ -167,7 +167,7 @@ type InFlight = std::pin::Pin<Box<dyn Future<Output = (u64, usize, Instant, Resu
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     /// Serve the connection to its end. An error comes from the peer or from the destination.
-    pub(super) async fn run(self, stop: watch::Receiver<bool>) -> (ConnectionSummary, Result<&'static str>) {
+    pub(super) async fn run(self, stage: watch::Receiver<Stage>) -> (ConnectionSummary, Result<&'static str>) {
         let now = Instant::now();
         let Shared { open_connections, destination, .. } = &*self.shared;
         let guard = || open_connections.open(&self.sender, self.number, &self.socket, destination);
@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             last_write: now,
             summary: ConnectionSummary::default(),
         };
-        let result = run.serve(stop).await;
+        let result = run.serve(stage).await;
         run.summary.events = run.server.received();
         run.summary.acknowledged = run.server.acknowledged();
         (run.summary, result)
@@ -194,7 +194,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
-    async fn serve(&mut self, mut stop: watch::Receiver<bool>) -> Result<&'static str> {
+    async fn serve(&mut self, mut stage: watch::Receiver<Stage>) -> Result<&'static str> {
         let mut timer = Box::pin(sleep_until((self.began + NO_DEADLINE).into()));
         loop {
             self.flush_ready().await?;
@@ -221,7 +221,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
                 biased;
                 Some(done) = self.in_flight.next(), if !self.in_flight.is_empty() => self.on_safe(done)?,
                 read = read(&mut self.connection.stream, self.server.input(), self.read), if reading => self.on_read(read)?,
-                _ = stop.wait_for(|stopped| *stopped), if self.state.is_reading() => self.finish(ReadEnd::Stopped),
+                _ = stage.wait_for(|stage| stage.is_stopping()), if self.state.is_reading() => self.finish(ReadEnd::Stopped),
                 () = budget.freed(), if !room => {}
                 () = timer.as_mut() => self.on_timeout(),
             }

@@ -33,7 +33,7 @@ use self::counters::{Counters, add};
 use self::link::{Link, Socket};
 use self::protocol_sniff::DetectedProtocol;
 pub use self::shared::ReceiverOptions;
-use self::shared::Shared;
+use self::shared::{Shared, Stage};
 use super::delivery::{Destination, Origin};
 use crate::{Error, Result};
 
@@ -115,8 +115,8 @@ impl Drop for Receiver {
 }
 
 async fn accept(listener: Listener, shared: Arc<Shared>, runtime: &'static Runtime) {
-    let mut stop = shared.stop.subscribe();
-    let stopped = async { drop(stop.wait_for(|stopped| *stopped).await) };
+    let mut stage = shared.stage.subscribe();
+    let stopped = async { drop(stage.wait_for(|stage| stage.is_stopping()).await) };
     let serve = |connection: listener::Connection| {
         add(&shared.counters.connections, 1);
         let listener::Connection { stream: Stream::Tcp(stream), peer: Some(peer), permit, .. } = connection else {
@@ -128,10 +128,10 @@ async fn accept(listener: Listener, shared: Arc<Shared>, runtime: &'static Runti
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
         runtime.spread(number).spawn(async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return };
-            let mut cut = shared.cut.subscribe();
+            let mut stage = shared.stage.subscribe();
             tokio::select! {
                 () = serve(stream, peer, number, &shared, &permit) => {}
-                _ = cut.wait_for(|cut| *cut) => tracing::warn!(%peer, "a connection was cut off"),
+                _ = stage.wait_for(|stage| stage.is_cut()) => tracing::warn!(%peer, "a connection was cut off"),
             }
         });
     };
@@ -141,9 +141,9 @@ async fn accept(listener: Listener, shared: Arc<Shared>, runtime: &'static Runti
 async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Shared>, permit: &Permit) {
     // Normalise, so that a host is the same over IPv4 and mapped IPv6.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    let stop = shared.stop.subscribe();
+    let stage = shared.stage.subscribe();
     let began = Instant::now();
-    let (identity, account, result) = match admit(stream, peer, number, shared, permit, stop).await {
+    let (identity, account, result) = match admit(stream, peer, number, shared, permit, stage).await {
         Ok(Some(served)) => served,
         Ok(None) => return,
         Err(error) => {
@@ -180,7 +180,7 @@ async fn admit(
     number: u64,
     shared: &Arc<Shared>,
     permit: &Permit,
-    mut stop: watch::Receiver<bool>,
+    mut stage: watch::Receiver<Stage>,
 ) -> Result<Option<Served>> {
     let broken = |error| Error::io("the connection broke", error);
     let speaks = tokio::select! {
@@ -191,7 +191,7 @@ async fn admit(
                 return Ok(None);
             }
         },
-        _ = stop.wait_for(|stopped| *stopped) => return Ok(None),
+        _ = stage.wait_for(|stage| stage.is_stopping()) => return Ok(None),
     };
     let Some(speaks) = speaks else { return Ok(None) };
     if speaks != DetectedProtocol::Expected {
@@ -206,7 +206,7 @@ async fn admit(
     let socket = stream.socket();
     let Some(acceptor) = &shared.acceptor else {
         let connection = connection(stream, socket, shared, number, peer, None);
-        let (account, result) = connection.run(stop).await;
+        let (account, result) = connection.run(stage).await;
         return Ok(Some((None, account, result)));
     };
     let stream = permit.handshake(acceptor.config(), stream).await.map_err(|error| {
@@ -220,7 +220,7 @@ async fn admit(
     let known = certificate.map(|leaf| (identity::name(leaf), Fingerprint::of(leaf)));
     let connection = connection(FirstByte::new(stream, permit), socket, shared, number, peer, known);
     let name = connection.origin.identity.clone();
-    let (account, result) = connection.run(stop).await;
+    let (account, result) = connection.run(stage).await;
     Ok(Some((name, account, result)))
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -64,6 +64,40 @@ impl ReceiverOptions {
     }
 }
 
+/// The stage of a receiver.
+///
+/// ```text
+///           shutdown                the grace is over
+///  Running ──────────▶ Draining ─────────────────────▶ Cut
+///     │                                                 ▲
+///     └───────────────── the receiver is dropped ───────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Connections are accepted and read.
+    Running,
+    /// Nothing more is read; events that have arrived are acknowledged.
+    Draining,
+    /// Connections are cut off where they are.
+    Cut,
+}
+
+impl Stage {
+    pub(super) const fn is_stopping(self) -> bool {
+        match self {
+            Self::Running => false,
+            Self::Draining | Self::Cut => true,
+        }
+    }
+
+    pub(super) const fn is_cut(self) -> bool {
+        match self {
+            Self::Running | Self::Draining => false,
+            Self::Cut => true,
+        }
+    }
+}
+
 /// State that the connections of a receiver share.
 pub(super) struct Shared {
     pub(super) options: ReceiverOptions,
@@ -75,10 +109,7 @@ pub(super) struct Shared {
     pub(super) budget: Arc<Budget>,
     pub(super) open_connections: Arc<OpenConnections>,
     pub(super) next: AtomicU64,
-    pub(super) stop: watch::Sender<bool>,
-    /// Cuts connections off.
-    pub(super) cut: watch::Sender<bool>,
-    stopping: AtomicBool,
+    pub(super) stage: watch::Sender<Stage>,
     pub(super) metrics: OnceLock<metrics::Endpoint>,
 }
 
@@ -107,18 +138,14 @@ impl Shared {
             counters,
             admission,
             next: AtomicU64::new(0),
-            stop: watch::Sender::new(false),
-            cut: watch::Sender::new(false),
-            stopping: AtomicBool::new(false),
+            stage: watch::Sender::new(Stage::Running),
             metrics: OnceLock::new(),
         }
     }
 
     /// Stop at once: connections are cut off.
     pub(super) fn halt(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        self.stop.send_replace(true);
-        self.cut.send_replace(true);
+        self.stage.send_replace(Stage::Cut);
         if let Some(metrics) = self.metrics.get() {
             metrics.stop();
         }
@@ -126,15 +153,14 @@ impl Shared {
 
     /// Stop reading, cut off the connections that are open after `grace`, and then close the destination.
     pub(super) async fn shutdown(&self, grace: Duration) -> Result<()> {
-        self.stopping.store(true, Ordering::Relaxed);
-        self.stop.send_replace(true);
+        self.stage.send_modify(|stage| *stage = (*stage).max(Stage::Draining));
         let _ = timeout(grace, self.admission.idle()).await;
         self.halt();
         if self.options.shared_destination {
             return Ok(());
         }
         let destination = Arc::clone(&self.destination);
-        spawn_blocking(move || destination.close()).await.unwrap_or_else(|died| Err(Error::task(&died)))
+        spawn_blocking(move || destination.close()).await.unwrap_or_else(|died| Err(Error::task(died)))
     }
 
     pub(super) fn reload(&self) -> Result<bool> {
@@ -150,6 +176,6 @@ impl metrics::Source for Shared {
     }
 
     fn is_healthy(&self) -> bool {
-        !self.stopping.load(Ordering::Relaxed)
+        !self.stage.borrow().is_stopping()
     }
 }

@@ -40,7 +40,7 @@ impl Chunk {
     }
 
     /// Append an event of JSON that `write` appends to the buffer.
-    pub fn push_json_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn push_json_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
         self.events.push(Entry::Json(start..self.bytes.len()));

@@ -56,7 +56,7 @@ impl Code {
     }
 
     /// Return what a status other than success means to a client.
-    pub const fn of_status(status: u16) -> Self {
+    pub(crate) const fn of_status(status: u16) -> Self {
         match status {
             400 => Self::Malformed,
             401 => Self::Unauthorized,

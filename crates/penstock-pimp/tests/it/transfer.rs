@@ -53,6 +53,11 @@ fn refusal(error: &Error) -> (u16, Vec<u8>) {
     (error.code().status().expect("an answer of a buffer"), body)
 }
 
+/// Return whether the sender has reported its end since the last call.
+fn is_finished(sender: &mut Sender) -> bool {
+    std::iter::from_fn(|| sender.poll_event()).any(|event| event == SenderEvent::Finished)
+}
+
 /// The bytes that the consumer received, and how it ended.
 struct Received {
     bytes: Vec<u8>,
@@ -243,7 +248,7 @@ proptest! {
         }
         if ended {
             transfer.sender.finish().expect("open");
-            while !transfer.sender.is_finished() {
+            while !is_finished(&mut transfer.sender) {
                 let now = transfer.now();
                 transfer.clock.advance(Duration::from_millis(500));
                 prop_assert!(transfer.write(now).is_ok());
@@ -253,7 +258,7 @@ proptest! {
         transfer.sender.send(transfer.now(), &pieces.concat()).expect("open");
         transfer.sender.finish().expect("open");
         let mut written = Ok(());
-        while written.is_ok() && !transfer.sender.is_finished() {
+        while written.is_ok() && !is_finished(&mut transfer.sender) {
             let now = transfer.now();
             transfer.clock.advance(Duration::from_millis(500));
             written = transfer.write(now);

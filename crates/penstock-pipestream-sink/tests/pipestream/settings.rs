@@ -22,7 +22,7 @@ fn layers(layers: u8) -> SessionSettings {
 /// Return settings of a server with a sink, at layer 2.
 fn with_sink(dir: &Path) -> ServerSettings {
     let tls = ServerTls { identity: Identity::Development { dir: dir.join("tls") }, client_ca: None };
-    let mut server = ServerOptions::new(anywhere(), tls);
+    let mut server = ServerOptions::new(anywhere().into(), tls);
     server.session = layers(2).options().unwrap();
     ServerSettings { sink: Some(SinkPlace::Folder(dir.join("sink"))), ..ServerSettings::new(server) }
 }

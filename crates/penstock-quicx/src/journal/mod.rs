@@ -157,7 +157,7 @@ impl Journal {
     }
 
     /// Return where the group begins that is appended to now: what is behind that is durable at once, or not at all.
-    pub const fn gathers_from(&self) -> Lsn {
+    pub(crate) const fn gathers_from(&self) -> Lsn {
         self.gathering.begin
     }
 

@@ -112,7 +112,7 @@ fn the_error_of_a_job_that_is_too_large_is_not_lost_behind_another_writers_chunk
     let last = pair.request();
     assert_eq!((last[0].0, last[0].3.as_deref()), (2, Some("the job is larger than the buffer allows")));
     assert_eq!(pair.answer(201, r#"{"written":1}"#), Err(Code::TooLarge));
-    assert!(pair.sender.is_finished());
+    assert_eq!(pair.events().last(), Some(&SenderEvent::Finished));
 }
 
 #[test]
