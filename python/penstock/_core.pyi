@@ -1369,6 +1369,9 @@ class VgiTls:
 class VgiListener:
     """A socket that listens; connections are taken within limits, and wait for a thread."""
 
+    FIRST_BYTE: Final[float]
+    IDLE: Final[float]
+    GRACE: Final[float]
     @staticmethod
     def tcp(
         server: VgiServer,
@@ -1385,6 +1388,8 @@ class VgiListener:
     @property
     def port(self) -> int: ...
     def accept(self) -> VgiAccepted | None: ...
+    def drain(self) -> int: ...
+    def back_off(self) -> bool: ...
     def close(self) -> None: ...
 
 @final

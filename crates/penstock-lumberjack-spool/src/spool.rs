@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use twox_hash::XxHash3_64;
 
 use crate::options::{Keep, SpoolOptions};
+use crate::service::Service;
 use crate::shared::{Shared, SpoolCounters};
 use crate::store::{Position, Store};
 use crate::target::TargetState;

@@ -30,7 +30,7 @@ pub use client::ClientConnection;
 pub use client_calls::{ClientCalls, ClientStream, LogSink, Receiver};
 pub use counters::{Counters, MetricsEndpoint};
 pub use error::{Error, Result};
-pub use listening::{AdmittedConnection, ListeningOptions, RpcListener};
+pub use listening::{AdmittedConnection, GRACE, ListeningOptions, RpcListener};
 pub use peer::Peer;
 pub use port::{ApplicationError, PortError};
 pub use raw::duplicate;

@@ -1,7 +1,8 @@
 //! Listening sockets for servers whose threads wait in the system: connections are accepted on the IO thread, within
 //! limits, and are queued here for a thread.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,13 +14,17 @@ use penstock_io::runtime::{PerProcess, spawn};
 use penstock_io::sync::lock;
 use penstock_io::unix::SocketFile;
 use penstock_io::{Addresses, Result};
+use socket2::SockRef;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use super::counters::Counters;
 use super::tls::Tls;
 
-/// Descriptors of a connection: the socket, and the two that its channel reads and writes.
-const DESCRIPTORS: u64 = 3;
+/// Descriptors of a connection: the socket, the two that its channel reads and writes, and the one that ends it.
+const DESCRIPTORS: u64 = 4;
+/// How long running calls may take once their server stops.
+pub const GRACE: Duration = Duration::from_secs(10);
 
 /// The limits of connections, and how long each has to begin.
 #[derive(Debug, Clone, Copy)]
@@ -57,14 +62,53 @@ pub struct RpcListener(PerProcess<Running>);
 #[derive(Debug)]
 struct Running {
     accepted: tokio::sync::Mutex<mpsc::UnboundedReceiver<AdmittedConnection>>,
+    admission: Arc<Admission>,
+    open: Arc<OpenSockets>,
     stop: watch::Sender<bool>,
     file: Mutex<Option<SocketFile>>,
+}
+
+/// The sockets of open connections, by which a server that stops ends them.
+#[derive(Debug, Default)]
+struct OpenSockets(Mutex<(u64, HashMap<u64, OwnedFd>)>);
+
+impl OpenSockets {
+    /// Keep a descriptor of a socket.
+    fn add(self: &Arc<Self>, socket: OwnedFd) -> OpenSocket {
+        let mut open = lock(&self.0);
+        let (number, sockets) = &mut *open;
+        *number = number.wrapping_add(1);
+        sockets.insert(*number, socket);
+        OpenSocket { of: Arc::clone(self), number: *number }
+    }
+
+    /// Shut all down, and return how many there are. A socket whose peer has gone fails, and has ended anyway.
+    fn shutdown(&self, how: Shutdown) -> usize {
+        let open = lock(&self.0);
+        open.1.values().for_each(|socket| drop(SockRef::from(socket).shutdown(how)));
+        open.1.len()
+    }
+}
+
+/// One of the [`OpenSockets`], until this is dropped.
+#[derive(Debug)]
+struct OpenSocket {
+    of: Arc<OpenSockets>,
+    number: u64,
+}
+
+impl Drop for OpenSocket {
+    fn drop(&mut self) {
+        lock(&self.of.0).1.remove(&self.number);
+    }
 }
 
 /// An admitted connection on which nothing was read yet. Its permit is returned when this is dropped.
 #[derive(Debug)]
 pub struct AdmittedConnection {
     socket: Option<OwnedFd>,
+    /// Dropped before the permit, which stands for its descriptor.
+    _open: OpenSocket,
     permit: Permit,
 }
 
@@ -90,24 +134,28 @@ impl RpcListener {
         counters: &Counters,
     ) -> Result<(Self, SocketAddr)> {
         let acceptor = tls.and_then(Tls::acceptor);
-        let (listener, address) = Listener::tcp(listen, acceptor, &options.admission(counters)?)?;
-        Ok((Self::run(listener, None)?, address))
+        let admission = options.admission(counters)?;
+        let (listener, address) = Listener::tcp(listen, acceptor, &admission)?;
+        Ok((Self::run(listener, admission, None)?, address))
     }
 
     /// Listen on a Unix socket that only this user may connect to.
     pub fn unix(path: &Path, options: ListeningOptions, counters: &Counters) -> Result<Self> {
-        let (listener, file) = Listener::unix(path, &options.admission(counters)?)?;
-        Self::run(listener, Some(file))
+        let admission = options.admission(counters)?;
+        let (listener, file) = Listener::unix(path, &admission)?;
+        Self::run(listener, admission, Some(file))
     }
 
-    fn run(listener: Listener, file: Option<SocketFile>) -> Result<Self> {
+    fn run(listener: Listener, admission: Arc<Admission>, file: Option<SocketFile>) -> Result<Self> {
         let (stop, mut stopped) = watch::channel(false);
         let (sender, accepted) = mpsc::unbounded_channel();
+        let open = Arc::<OpenSockets>::default();
+        let opened = Arc::clone(&open);
         drop(spawn(async move {
             // An error means that the sender was dropped.
             let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
             let hand_over = |connection| {
-                if let Some(accepted) = AdmittedConnection::new(connection) {
+                if let Some(accepted) = AdmittedConnection::new(connection, &opened) {
                     // Fails when the server ends, and then the connection is dropped.
                     let _ = sender.send(accepted);
                 }
@@ -115,7 +163,7 @@ impl RpcListener {
             listener.run(stopped, hand_over).await;
         })?);
         let accepted = tokio::sync::Mutex::new(accepted);
-        Ok(Self(PerProcess::new(Running { accepted, stop, file: Mutex::new(file) })))
+        Ok(Self(PerProcess::new(Running { accepted, admission, open, stop, file: Mutex::new(file) })))
     }
 
     /// Wait for the next connection; `None` once this was closed.
@@ -134,15 +182,43 @@ impl RpcListener {
     }
 }
 
+impl RpcListener {
+    /// Stop accepting connections, and end the open ones: nothing more is read, and what runs gets `grace` for its
+    /// answer. Return how many connections were cut off then.
+    pub async fn drain(&self, grace: Duration) -> Result<usize> {
+        self.close();
+        let running = self.0.get()?;
+        // Connections that no thread has taken are closed. A thread that waits for one is told of the end first.
+        let mut queued = running.accepted.lock().await;
+        queued.close();
+        while let Ok(connection) = queued.try_recv() {
+            drop(connection);
+        }
+        drop(queued);
+        running.open.shutdown(Shutdown::Read);
+        match timeout(grace, running.admission.idle()).await {
+            Ok(()) => Ok(0),
+            Err(_) => Ok(running.open.shutdown(Shutdown::Both)),
+        }
+    }
+
+    /// Pause after a connection that no thread can serve. Return whether the log should say so.
+    pub async fn back_off(&self) -> Result<bool> {
+        Ok(self.0.get()?.admission.back_off().await)
+    }
+}
+
 impl AdmittedConnection {
-    fn new(connection: Connection) -> Option<Self> {
+    fn new(connection: Connection, open: &Arc<OpenSockets>) -> Option<Self> {
         let Connection { stream, permit, .. } = connection;
         let socket = match stream {
             Stream::Tcp(stream) => waiting(stream.into_std().ok()?.into()),
             Stream::Unix(stream) => waiting(stream.into_std().ok()?.into()),
             Stream::Tls(_) => None,
         };
-        socket.map(|socket| Self { socket: Some(socket), permit })
+        let socket = socket?;
+        let open = open.add(socket.try_clone().ok()?);
+        Some(Self { socket: Some(socket), _open: open, permit })
     }
 }
 
@@ -190,6 +266,61 @@ mod tests {
         client.write_all(b"hello").expect("written");
         client.shutdown(Shutdown::Write).expect("closed");
         assert_eq!(reader.join().expect("ends").expect("read"), "hello");
+    }
+
+    #[test]
+    fn a_call_that_runs_is_answered_while_its_server_drains_and_a_silent_connection_ends() {
+        let options = ListeningOptions::default();
+        let (listening, address) =
+            RpcListener::tcp(([127, 0, 0, 1], 0).into(), None, options, &Counters::default()).expect("listens");
+        let mut clients: Vec<_> = (0..2).map(|_| TcpStream::connect(address).expect("connects")).collect();
+        let serving: Vec<_> = (0..2)
+            .map(|_| {
+                let mut accepted = accepted(&listening);
+                std::thread::spawn(move || {
+                    let mut socket = TcpStream::from(accepted.take_socket().expect("a socket"));
+                    let end = socket.read(&mut [0; 1]).expect("the end of the input");
+                    // The answer still goes out.
+                    socket.write_all(b"answer").expect("written");
+                    drop(accepted);
+                    end
+                })
+            })
+            .collect();
+        assert_eq!(block_on(listening.drain(GRACE)).expect("runs").expect("ours"), 0);
+        for (client, thread) in clients.iter_mut().zip(serving) {
+            assert_eq!(thread.join().expect("ends"), 0);
+            let mut text = String::new();
+            client.read_to_string(&mut text).expect("read");
+            assert_eq!(text, "answer");
+        }
+    }
+
+    #[test]
+    fn a_connection_whose_call_does_not_end_is_cut_off_after_the_grace() {
+        let options = ListeningOptions::default();
+        let (listening, address) =
+            RpcListener::tcp(([127, 0, 0, 1], 0).into(), None, options, &Counters::default()).expect("listens");
+        let mut client = TcpStream::connect(address).expect("connects");
+        let held = accepted(&listening);
+        // A connection that no thread has taken ends at once, and is not counted.
+        let mut waiting = TcpStream::connect(address).expect("connects");
+        assert_eq!(block_on(listening.drain(Duration::from_millis(50))).expect("runs").expect("ours"), 1);
+        for client in [&mut client, &mut waiting] {
+            client.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+            assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)), "it has ended");
+        }
+        drop(held);
+        assert!(block_on(listening.accept()).expect("runs").expect("ours").is_none(), "it is closed");
+    }
+
+    #[test]
+    fn connections_that_cannot_be_served_are_told_of_once() {
+        let options = ListeningOptions::default();
+        let (listening, _) =
+            RpcListener::tcp(([127, 0, 0, 1], 0).into(), None, options, &Counters::default()).expect("listens");
+        let told = || block_on(listening.back_off()).expect("runs").expect("ours");
+        assert_eq!([told(), told(), told()], [true, false, false]);
     }
 
     #[test]

@@ -4,22 +4,22 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::time::sleep;
 
 use super::counters::count;
 use super::permits::{Admission, Permit, Refused, WhenFull};
+use super::throttle::{LogThrottle, Problem};
 use super::{RESERVED, descriptors};
 use crate::Result;
 use crate::listener::Stream;
+use crate::sync::lock;
 use crate::tls::Acceptor;
 
 /// How long to wait when the system has no more sockets.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the log stays silent about a problem that persists.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the certificate's files are checked for changes.
 const RELOAD: Duration = Duration::from_secs(5);
 /// TCP keep-alive: the silence before the first probe, and the interval of further probes.
@@ -112,6 +112,16 @@ impl Admission {
 }
 
 impl Admission {
+    /// Pause after an admitted connection that this process cannot serve, for example because the system has no thread
+    /// for it. Return whether the log should say so: once per interval while that persists.
+    pub async fn back_off(&self) -> bool {
+        let allows = lock(&self.unserved).allows(Problem::Unserved);
+        sleep(PAUSE).await;
+        allows
+    }
+}
+
+impl Admission {
     /// Read the files of a server's certificate again if they have changed; return whether they had. Blocks.
     pub fn reload(&self, acceptor: &Acceptor) -> Result<bool> {
         let what = self.config().what;
@@ -141,50 +151,12 @@ impl Admission {
     }
 }
 
-/// Why connections are not accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Problem {
-    Accept,
-    Full,
-    Address,
-    Descriptors,
-}
-
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Full(_) => Self::Full,
             Refused::Address(_) => Self::Address,
             Refused::Descriptors => Self::Descriptors,
-        }
-    }
-}
-
-/// Logs each problem once per interval while it persists: a log that a flood can fill would be another thing to attack.
-#[derive(Debug, Default)]
-struct LogThrottle([Option<Instant>; 4]);
-
-impl LogThrottle {
-    fn allows(&mut self, problem: Problem) -> bool {
-        let Some(logged) = self.0.get_mut(problem as usize) else { return false };
-        let allows = logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
-        if allows {
-            *logged = Some(Instant::now());
-        }
-        allows
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lasting_problem_is_logged_once_and_another_one_separately() {
-        let mut throttle = LogThrottle::default();
-        for problem in [Problem::Accept, Problem::Full, Problem::Address, Problem::Descriptors] {
-            let told = (0..1_000).filter(|_| throttle.allows(problem)).count();
-            assert_eq!(told, 1, "{problem:?}");
         }
     }
 }

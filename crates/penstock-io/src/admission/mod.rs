@@ -9,6 +9,7 @@ mod counters;
 mod descriptors;
 mod first_byte;
 mod permits;
+mod throttle;
 
 pub(crate) use accept::Accept;
 pub use counters::Counters;

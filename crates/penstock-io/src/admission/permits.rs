@@ -12,6 +12,7 @@ use tokio::time::timeout_at;
 use super::FIRST_BYTE_TIMEOUT;
 use super::counters::{Counters, count};
 use super::descriptors::Descriptors;
+use super::throttle::LogThrottle;
 use crate::sync::lock;
 use crate::{Error, Result};
 
@@ -113,6 +114,8 @@ pub struct Admission {
     /// Notified when a connection has ended.
     ended: Notify,
     counters: Arc<Counters>,
+    /// When the log last told of connections that this process could not serve.
+    pub(super) unserved: Mutex<LogThrottle>,
     /// Held as long as connections may be admitted.
     _descriptors: Descriptors,
 }
@@ -134,7 +137,8 @@ impl Admission {
         let descriptors = Descriptors::provide(config.what, config.connections, config.descriptors)?;
         config.connections = descriptors.connections();
         let (share, open, ended) = (config.share(), Mutex::default(), Notify::new());
-        Ok(Arc::new(Self { config, share, open, ended, counters, _descriptors: descriptors }))
+        let unserved = Mutex::default();
+        Ok(Arc::new(Self { config, share, open, ended, counters, unserved, _descriptors: descriptors }))
     }
 
     pub(super) const fn config(&self) -> &Config {

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use penstock_io::admission::{FIRST_BYTE_TIMEOUT, IDLE_TIMEOUT};
 use penstock_io::sync::lock;
 use penstock_io::{Addresses, Error};
-use penstock_vgi_net::{AdmittedConnection, ListeningOptions, RpcListener};
+use penstock_vgi_net::{AdmittedConnection, GRACE, ListeningOptions, RpcListener};
 use pyo3::exceptions::{PyFileExistsError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -46,6 +47,18 @@ fn cannot_listen(error: &Error) -> PyErr {
 
 #[pymethods]
 impl VgiListener {
+    /// The default number of seconds from accept to the end of a TLS handshake and the first byte of a request.
+    #[classattr]
+    const FIRST_BYTE: f64 = FIRST_BYTE_TIMEOUT.as_secs_f64();
+
+    /// The default number of seconds for which a client may be silent.
+    #[classattr]
+    const IDLE: f64 = IDLE_TIMEOUT.as_secs_f64();
+
+    /// How many seconds running calls have once the server stops.
+    #[classattr]
+    const GRACE: f64 = GRACE.as_secs_f64();
+
     /// Listen on `HOST:PORT`; a changed certificate of `tls` is reloaded.
     #[staticmethod]
     #[pyo3(signature = (server, address, *, first_byte, max_connections=None, tls=None))]
@@ -102,6 +115,19 @@ impl VgiListener {
     fn accept(&self, py: Python<'_>) -> PyResult<Option<VgiAccepted>> {
         let accepted = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.accept().await?) })?;
         Ok(accepted.flatten().map(|accepted| VgiAccepted(Mutex::new(Some(accepted)))))
+    }
+
+    /// Stop accepting connections, and end the open ones once their calls are answered. Return how many were cut off,
+    /// because their calls took longer than the grace.
+    fn drain(&self, py: Python<'_>) -> PyResult<usize> {
+        let cut_off = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.drain(GRACE).await?) })?;
+        Ok(cut_off.unwrap_or_default())
+    }
+
+    /// Pause after a connection that no thread can serve. Return whether the log should say so.
+    fn back_off(&self, py: Python<'_>) -> PyResult<bool> {
+        let told = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.back_off().await?) })?;
+        Ok(told.unwrap_or_default())
     }
 
     /// Stop accepting connections.

@@ -4,7 +4,6 @@ import logging
 import math
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from penstock import _core
@@ -18,16 +17,10 @@ __all__ = ["Listening", "idle_limit", "serve_connection"]
 
 _log = logging.getLogger("vgi_rpc.rpc")
 
-FIRST_BYTE = 10.0
+FIRST_BYTE = _core.VgiListener.FIRST_BYTE
 """Seconds from accept to the end of a TLS handshake and the first byte of a request."""
-IDLE = 900.0
+IDLE = _core.VgiListener.IDLE
 """Seconds for which a client may be silent between two requests and within one, unless the server is told otherwise."""
-_BACK_OFF = 0.05
-"""Seconds until the next connection where the system had no thread for one."""
-_SAY_AGAIN = 10.0
-"""Seconds for which a trouble that goes on is not told again."""
-_GRACE = 10.0
-"""Seconds that calls have to finish once the server stops."""
 
 
 class Listening:
@@ -49,8 +42,7 @@ class Listening:
         self._server, self._listener, self._tls = server, listener, tls
         self._threaded, self._idle = threaded, idle_timeout
         self._lock = threading.Lock()
-        self._open: dict[threading.Thread, UnixTransport] = {}
-        self._said = -math.inf
+        self._threads: set[threading.Thread] = set()
 
     def serve(self) -> None:
         """Serve connections until an exception, such as that of a signal handler, ends it; then end them all."""
@@ -68,49 +60,38 @@ class Listening:
             return
         thread = threading.Thread(target=self._serve_one, args=(transport, accepted), name="vgi-serve", daemon=True)
         with self._lock:
-            self._open[thread] = transport
+            self._threads.add(thread)
         try:
             thread.start()
         except RuntimeError as error:
             # The system has no thread for it.
             with self._lock:
-                del self._open[thread]
+                self._threads.discard(thread)
             self._server.core.refused()
             transport.close()
             accepted.close()
-            self._back_off(f"a connection cannot be served: {error}")
-
-    def _back_off(self, why: str) -> None:
-        """Wait a little, and let the log say why once in a while: a flood must not fill it."""
-        now = time.monotonic()
-        if now - self._said >= _SAY_AGAIN:
-            self._said = now
-            _log.error("%s; trying again every %d ms", why, int(_BACK_OFF * 1_000))
-        time.sleep(_BACK_OFF)
+            if self._listener.back_off():
+                _log.error("a connection cannot be served: %s; the next one is taken after a pause", error)
 
     def _serve_one(self, transport: UnixTransport, accepted: "_core.VgiAccepted") -> None:
         try:
             serve_connection(self._server, transport)
         finally:
-            with self._lock:
-                self._open.pop(threading.current_thread(), None)
             accepted.close()
+            with self._lock:
+                self._threads.discard(threading.current_thread())
 
     def _stop(self) -> None:
         """Let calls finish that run, and end every connection: no thread is left when the interpreter ends."""
-        self._listener.close()
         with self._lock:
-            left = dict(self._open)
-        for transport in left.values():
-            # Nothing more is read; the answer of a call that runs still goes out.
-            transport.end_input()
-        deadline = time.monotonic() + _GRACE
+            left = set(self._threads)
+        cut_off = self._listener.drain()
+        if cut_off:
+            _log.warning("%d calls did not finish within %d s of the stop", cut_off, int(_core.VgiListener.GRACE))
+            return
+        # Their connections have ended, so they end now.
         for thread in left:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        for thread, transport in left.items():
-            if thread.is_alive():
-                _log.warning("a call did not finish within %d s of the stop", int(_GRACE))
-                transport.close()
+            thread.join()
 
 
 def idle_limit(idle_timeout: float | None) -> float:

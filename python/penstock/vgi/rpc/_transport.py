@@ -177,11 +177,6 @@ class UnixTransport:
         """What goes."""
         return self._file
 
-    def end_input(self) -> None:
-        """Read no more: the next read finds the end of the input."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RD)
-
     def close(self) -> None:
         """Close the socket; whoever waits at the other end sees the end."""
         with contextlib.suppress(OSError):
