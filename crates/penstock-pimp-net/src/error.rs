@@ -22,4 +22,27 @@ impl Error {
             Self::Protocol(error) => error.kind(),
         }
     }
+
+    /// Return the name of its code; a failure at this end has that of its kind.
+    pub fn code_name(&self) -> String {
+        match self {
+            Self::Protocol(error) => error.code().name().to_owned(),
+            Self::Local(error) => error.kind().name().to_uppercase(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_io::DriverError as _;
+    use penstock_pimp::Misuse;
+
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_name_of_its_code_or_of_its_kind() {
+        assert_eq!(Error::Protocol(Misuse::BatchLength.into()).code_name(), "MISUSE");
+        assert_eq!(Error::deadline("late".into()).code_name(), "DEADLINE");
+        assert_eq!(Error::io("x", "y").code_name(), "IO");
+    }
 }

@@ -43,4 +43,50 @@ impl Error {
             Self::Local(_) | Self::Ended(_) => None,
         }
     }
+
+    /// Return the registry's code, or a similar one: every error has one for users.
+    pub fn nearest_code(&self) -> ErrorCode {
+        match self {
+            Self::Protocol(error) => error.code(),
+            Self::Refused(reason) | Self::Closed(reason) => reason.code,
+            Self::Local(penstock_io::Error::Deadline(_)) => ErrorCode::IdleTimeout,
+            Self::Local(_) | Self::Ended(_) => ErrorCode::InternalError,
+        }
+    }
+
+    /// Return what happened, without the code.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Protocol(error) => error.message(),
+            Self::Refused(reason) => reason.message.clone(),
+            Self::Closed(reason) => format!("the session is closed: {}", reason.message),
+            Self::Local(_) | Self::Ended(_) => self.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_io::DriverError as _;
+    use penstock_pipestream::header_key::HeaderKeys;
+
+    use super::*;
+
+    #[test]
+    fn every_error_has_a_code_and_a_message_without_it() {
+        let reason = Reason { code: ErrorCode::EntityInvalid, message: "no".to_owned() };
+        let Err(core) = HeaderKeys::parse("x") else { panic!("it is no key") };
+        let (said, code) = (core.message(), core.code());
+        for (error, code, known, message) in [
+            (Error::deadline("late".into()), ErrorCode::IdleTimeout, false, "late"),
+            (Error::misuse("no".into()), ErrorCode::InternalError, false, "no"),
+            (Error::Ended("over"), ErrorCode::InternalError, false, "over"),
+            (Error::Refused(reason.clone()), reason.code, true, "no"),
+            (Error::Closed(reason.clone()), reason.code, true, "the session is closed: no"),
+            (Error::Protocol(core), code, true, said.as_str()),
+        ] {
+            assert_eq!((error.nearest_code(), error.message().as_str()), (code, message), "{error:?}");
+            assert_eq!(error.code(), known.then_some(code), "{error:?}");
+        }
+    }
 }

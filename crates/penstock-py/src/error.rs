@@ -41,39 +41,18 @@ impl IntoPyErr for penstock_pipestream::Error {
 
 impl IntoPyErr for penstock_pipestream_net::Error {
     fn into_py_err(self) -> PyErr {
-        use penstock_pipestream_net::Error;
-
-        let (message, code, kind) = match self {
-            Error::Protocol(error) => return error.into_py_err(),
-            Error::Local(error) => return error.into_py_err(),
-            Error::Refused(ref reason) => (reason.message.clone(), reason.code, self.kind()),
-            Error::Ended(text) => (text.to_owned(), ErrorCode::InternalError, self.kind()),
-            Error::Closed(ref reason) => {
-                (format!("the session is closed: {}", reason.message), reason.code, self.kind())
+        match self {
+            Self::Protocol(error) => error.into_py_err(),
+            Self::Local(_) | Self::Refused(_) | Self::Ended(_) | Self::Closed(_) => {
+                pipestream_error(self.message(), self.nearest_code(), self.kind())
             }
-        };
-        pipestream_error(message, code, kind)
+        }
     }
 }
 
 impl IntoPyErr for penstock_io::Error {
     fn into_py_err(self) -> PyErr {
-        use penstock_io::Error;
-
-        // A failure at this end alone has no code in the registry, so a similar one is used.
-        let code = match &self {
-            Error::Deadline(_) => ErrorCode::IdleTimeout,
-            Error::Io { .. }
-            | Error::Tls { .. }
-            | Error::Misuse(_)
-            | Error::Busy(_)
-            | Error::Content(_)
-            | Error::Task(_)
-            | Error::Stopped(_)
-            | Error::Internal { .. }
-            | Error::Forked => ErrorCode::InternalError,
-        };
-        pipestream_error(self.to_string(), code, self.kind())
+        penstock_pipestream_net::Error::Local(self).into_py_err()
     }
 }
 

@@ -1,3 +1,4 @@
+use penstock_quicx::ErrorCode;
 use penstock_wire::ErrorKind;
 
 /// Errors of this driver.
@@ -33,5 +34,37 @@ impl Error {
             Self::Protocol(error) | Self::Peer { source: error, .. } => error.kind(),
             Self::Refused(refused) => refused.kind(),
         }
+    }
+
+    /// Return the code of the daemon's refusal.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Refused(refused) => Some(refused.code),
+            Self::Local(_) | Self::Protocol(_) | Self::Peer { .. } => None,
+        }
+    }
+
+    /// Return what happened, without the code.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Refused(refused) => refused.message.clone(),
+            Self::Local(_) | Self::Protocol(_) | Self::Peer { .. } => self.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_io::DriverError as _;
+    use penstock_quicx::Refused;
+
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_has_a_code_and_its_message_is_without_it() {
+        let refused = Error::Refused(Refused { code: ErrorCode::Invalid, message: "unknown".to_owned() });
+        assert_eq!((refused.code(), refused.message().as_str()), (Some(ErrorCode::Invalid), "unknown"));
+        let late = Error::deadline("late".into());
+        assert_eq!((late.code(), late.message().as_str()), (None, "late"));
     }
 }

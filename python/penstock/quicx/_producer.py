@@ -263,7 +263,7 @@ class Producer:
     ) -> Future[Outcome]:
         """Submit a task, and give a future of what becomes of it. It cannot be cancelled: the task is in the queue.
 
-        The arguments are those of `submit`.
+        The arguments are those of `submit`. Where 65,536 futures are open, this waits until one of them is done.
 
         Raises:
             QuicxError: As for `submit`.

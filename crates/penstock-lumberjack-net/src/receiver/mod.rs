@@ -26,6 +26,7 @@ use penstock_io::{DriverError as _, metrics};
 use penstock_lumberjack::ErrorKind;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use self::connection::{Connection, ConnectionSummary};
 pub use self::counters::ReceiverCounters;
@@ -100,8 +101,11 @@ impl Receiver {
     /// are open after `grace` are cut off. Then the destination is closed, even if the caller stops waiting.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let shared = Arc::clone(self.0.get()?);
-        let ended = penstock_io::runtime::spawn(async move { shared.shutdown(grace).await })?;
-        ended.await.unwrap_or_else(|died| Err(Error::task(died)))
+        let ended = penstock_io::runtime::spawn(async move {
+            shared.shutdown(grace).await;
+            spawn_blocking(move || shared.close_destination()).await
+        })?;
+        ended.await.flatten().map_err(Error::task)?
     }
 }
 

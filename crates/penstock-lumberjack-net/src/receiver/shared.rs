@@ -8,17 +8,16 @@ use std::time::Duration;
 
 use penstock_io::admission::{Admission, IDLE_TIMEOUT};
 use penstock_io::tls::{Acceptor, ClientCertificates, ServerTls};
-use penstock_io::{Addresses, DriverError as _, metrics};
+use penstock_io::{Addresses, metrics};
 use penstock_lumberjack::ServerConfig;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::budget::Budget;
 use super::connection_guard::OpenConnections;
 use super::counters::Counters;
+use crate::Result;
 use crate::delivery::Destination;
-use crate::{Error, Result};
 
 /// The options of a receiver.
 #[derive(Debug, Clone)]
@@ -151,16 +150,16 @@ impl Shared {
         }
     }
 
-    /// Stop reading, cut off the connections that are open after `grace`, and then close the destination.
-    pub(super) async fn shutdown(&self, grace: Duration) -> Result<()> {
+    /// Stop reading, and cut off the connections that are open after `grace`.
+    pub(super) async fn shutdown(&self, grace: Duration) {
         self.stage.send_modify(|stage| *stage = (*stage).max(Stage::Draining));
         let _ = timeout(grace, self.admission.idle()).await;
         self.halt();
-        if self.options.shared_destination {
-            return Ok(());
-        }
-        let destination = Arc::clone(&self.destination);
-        spawn_blocking(move || destination.close()).await.unwrap_or_else(|died| Err(Error::task(died)))
+    }
+
+    /// Close the destination, if it is the receiver's own. Blocks.
+    pub(super) fn close_destination(&self) -> Result<()> {
+        if self.options.shared_destination { Ok(()) } else { self.destination.close() }
     }
 
     pub(super) fn reload(&self) -> Result<bool> {

@@ -24,12 +24,7 @@ mod python {
 
 /// Return the exception of an error, with the name of its code; an error without a code gets that of its kind.
 pub(crate) fn raised(error: &Error) -> PyErr {
-    let kind = error.kind().name();
-    let code = match error {
-        Error::Protocol(error) => error.code().name().to_owned(),
-        Error::Local(_) => kind.to_uppercase(),
-    };
-    python::PimpError::new_err((error.to_string(), kind, code))
+    python::PimpError::new_err((error.to_string(), error.kind().name(), error.code_name()))
 }
 
 /// Close a server: requests that still run after `grace` seconds are cut off. Closing blocks, so it runs on a thread of

@@ -8,7 +8,7 @@ pub(crate) mod producer;
 pub(crate) mod worker;
 
 use penstock_io::DriverError as _;
-use penstock_quicx_net::{Error, StatsResponse};
+use penstock_quicx_net::{Error, ErrorCode, StatsResponse};
 use pyo3::PyErr;
 use pyo3::prelude::*;
 
@@ -28,11 +28,7 @@ pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
 
 /// Return the exception of an error; if the daemon has refused a request, with the protocol's code.
 pub(crate) fn raised(error: &Error) -> PyErr {
-    let (message, code) = match error {
-        Error::Refused(refused) => (refused.message.clone(), Some(refused.code.byte())),
-        Error::Local(_) | Error::Protocol(_) | Error::Peer { .. } => (error.to_string(), None),
-    };
-    python::QuicxError::new_err((message, error.kind().name(), code))
+    python::QuicxError::new_err((error.message(), error.kind().name(), error.code().map(ErrorCode::byte)))
 }
 
 /// Return the exception for exceeding a limit of this end.

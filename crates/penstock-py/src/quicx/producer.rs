@@ -73,7 +73,7 @@ impl QuicxProducer {
 
     /// Return the next watched outcome; `None` after the timeout.
     fn next_outcome(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Option<OutcomeTuple>> {
-        let found = wait_at_most(py, timeout, self.watch.next())?;
+        let found = wait_at_most(py, timeout, async { Ok(self.watch.next().await) })?;
         Ok(found.map(|(id, outcome)| match outcome {
             Ok(outcome) => (id.0, outcome.err(), None),
             Err(error) => (id.0, None, Some(raised(&error))),

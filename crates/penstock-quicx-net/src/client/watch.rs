@@ -59,9 +59,12 @@ impl Watch {
     }
 
     /// Return the next outcome. Several callers may wait; each outcome goes to one of them.
-    pub async fn next(&self) -> Result<Watched> {
-        let next = self.outcomes.lock().await.recv().await;
-        next.ok_or_else(|| Error::stopped("the producer"))
+    pub async fn next(&self) -> Watched {
+        match self.outcomes.lock().await.recv().await {
+            Some(watched) => watched,
+            // This has a sender as well, so the queue never ends.
+            None => std::future::pending().await,
+        }
     }
 
     /// Close the producer's connection: no task is watched any more, and the outcomes of those that are become errors.

@@ -57,7 +57,7 @@ impl Fixture {
 
     /// Return the next outcome.
     fn next(&self) -> (TaskId, Outcome) {
-        let (id, outcome) = run(self.watch.next());
+        let (id, outcome) = run(async { Ok(self.watch.next().await) });
         (id, outcome.unwrap())
     }
 }
@@ -102,7 +102,7 @@ fn a_task_that_is_watched_twice_has_two_outcomes() {
 fn an_outcome_that_is_unknown_is_an_error_with_the_tasks_id() {
     let all = Fixture::new(1);
     run(all.watch.add(TaskId(77)));
-    let (id, outcome) = run(all.watch.next());
+    let (id, outcome) = run(async { Ok(all.watch.next().await) });
     assert_eq!(id, TaskId(77));
     assert!(matches!(outcome, Err(Error::Refused(refused)) if refused.code == ErrorCode::Invalid));
 }
@@ -117,6 +117,6 @@ fn closing_ends_a_wait_for_a_place_and_fails_what_is_watched() {
     all.watch.close();
     let refused = block_on(async { timeout(PATIENCE, waiting).await.expect("in time") }).unwrap().unwrap();
     assert_eq!(refused.unwrap_err().to_string(), "the producer is closed");
-    let (id, outcome) = run(all.watch.next());
+    let (id, outcome) = run(async { Ok(all.watch.next().await) });
     assert!(id == all.ids[0] && outcome.is_err());
 }
