@@ -1,4 +1,8 @@
 //! Keys: bearer keys and signed tokens (section 13, decision 1).
+//!
+//! A token is a JWT with HS256, verified here and not by `jsonwebtoken`: version 11 panics without a crypto provider, its
+//! provider `rustcrypto` brings the advisory about RSA, `aws-lc` a build in C, and a provider is chosen for the whole
+//! process, which belongs to the application.
 
 use std::time::Duration;
 
