@@ -14,8 +14,6 @@ use crate::Result;
 
 /// The most chunks a poll asks for: at most 5 MiB of values, because gateways cut at 6 MB.
 pub const POLL_LIMIT: u32 = 20;
-/// How long a buffer is asked to hold an empty poll open.
-pub const POLL_WAIT: Duration = Duration::from_secs(25);
 
 /// Reads a job, polling only while the caller waits for more.
 pub struct Consumer {

@@ -17,7 +17,7 @@ mod tests;
 mod trigger;
 
 pub use client::{ClientOptions, JobClient, PutOutcome, check_url, trigger};
-pub use consumer::{Consumer, POLL_LIMIT, POLL_WAIT, Received};
+pub use consumer::{Consumer, POLL_LIMIT, Received};
 pub use error::{Error, Result};
 pub use penstock_pimp::{
     Code, Compression, ConsumerConfig, ContentEncoding, Encoding, JobId, Limits, Metadata, SenderConfig, StatusBody,

@@ -67,7 +67,7 @@ fn text(text: &str) -> Piece {
 }
 
 fn config() -> ConsumerConfig {
-    ConsumerConfig { wait: POLL_WAIT, limit: POLL_LIMIT, ..ConsumerConfig::default() }
+    ConsumerConfig { wait: Duration::from_secs(25), limit: POLL_LIMIT, ..ConsumerConfig::default() }
 }
 
 fn fetch(client: &Arc<JobClient>, config: ConsumerConfig) -> Result<(Metadata, Vec<u8>)> {

@@ -138,7 +138,7 @@ impl Service {
     }
 
     /// Delete expired jobs periodically, and notify waiting requests of changes by other processes.
-    pub async fn keep_clean(self: Arc<Self>) {
+    pub(super) async fn keep_clean(self: Arc<Self>) {
         let cleaning = async {
             loop {
                 sleep(SWEEP).await;

@@ -123,7 +123,7 @@ impl Opcode {
     }
 
     /// Return whether the daemon sends it, possibly like clients.
-    pub const fn is_to_clients(self) -> bool {
+    pub(crate) const fn is_to_clients(self) -> bool {
         self.is_daemons()
             || match self {
                 Self::Done | Self::Failed | Self::Heartbeat | Self::Pong => true,
