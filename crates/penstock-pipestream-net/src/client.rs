@@ -169,6 +169,6 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Cli
     options.session = config;
     Ok(match session {
         Some((session, journal)) => ClientJournal::Resumed(Box::new(session), Box::new(journal)),
-        None => ClientJournal::New(state),
+        None => ClientJournal::New(Box::new(state)),
     })
 }

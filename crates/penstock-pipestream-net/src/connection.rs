@@ -13,11 +13,10 @@ use crate::command::{Commands, inbox};
 use crate::counters::Counters;
 use crate::driver::{Driver, Durable, Names, Reconnect, SinkOpening};
 use crate::entity_link::{EntityLink, Place};
-use crate::journal::{ClientState, Journal};
 use crate::limits::{CREDIT, PARKED};
 use crate::link::{Gate, Link};
 use crate::options::SessionOptions;
-use crate::port::{ClaimChecks, EntitySink, SinkSession};
+use crate::port::{ClaimChecks, EntitySink, Owner, SessionJournal, SessionJournals, SinkSession};
 use crate::shared::Shared;
 use crate::transport::{Intake, session_id};
 
@@ -45,9 +44,9 @@ pub(crate) struct Start {
 #[derive(Debug)]
 pub(crate) enum ClientJournal {
     /// A new one.
-    New(ClientState),
+    New(Box<dyn SessionJournals>),
     /// A session that an earlier process has begun.
-    Resumed(Box<Session>, Box<Journal>),
+    Resumed(Box<Session>, Box<dyn SessionJournal>),
 }
 
 /// Destination of a session's entities.
@@ -75,10 +74,11 @@ impl Start {
         let name = self.options.session.layer2.as_ref().and_then(|layer2| layer2.session);
         let resumed = matches!(client_journal, Some(ClientJournal::Resumed(..)));
         let (session, durable) = match client_journal {
-            Some(ClientJournal::Resumed(session, journal)) => (*session, Some(Durable::new(*journal))),
-            Some(ClientJournal::New(state)) => {
+            Some(ClientJournal::Resumed(session, journal)) => (*session, Some(Durable::new(journal))),
+            Some(ClientJournal::New(journals)) => {
                 let session = Session::new(self.role, self.options.session.clone(), now())?;
-                (session, name.map(|name| Durable::new(state.begin(name))))
+                let begin = |session| Durable::new(journals.begin(Owner { session, certificate: None }));
+                (session, name.map(begin))
             }
             None => (Session::new(self.role, self.options.session.clone(), now())?, None),
         };

@@ -25,10 +25,10 @@ use crate::counters::{CounterSnapshot, Counters};
 use crate::driver::{Names, Reconnect, ResumableSessions};
 use crate::entity_link::Place;
 use crate::events::EventLog;
-use crate::journal::{ServerState, Waiting};
+use crate::journal::ServerState;
 use crate::metrics::{OpenTotals, Report, Transport};
 use crate::options::SessionOptions;
-use crate::port::{ClaimChecks, EntitySink, PortService, no_claim_checks};
+use crate::port::{ClaimChecks, EntitySink, PortService, SessionJournals, Waiting, no_claim_checks};
 use crate::shared::{Phase, Shared};
 use crate::transport::{self, ALPN, SESSION_CONTINUES, alpn_of, quic_code};
 use crate::{Error, Result};
@@ -180,7 +180,7 @@ impl Server {
             counters,
             claims: options.claims,
             defer_types: Arc::new(options.defer_types),
-            resumable: Arc::new(ResumableSessions::new(state)),
+            resumable: Arc::new(ResumableSessions::new(state.map(|state| Arc::new(state) as Arc<dyn SessionJournals>))),
             names: Arc::default(),
             last_claim: tokio::sync::Mutex::new(0),
             sessions: Mutex::default(),
@@ -275,7 +275,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // In a forked child this is the parent's socket.
         if let Ok(inner) = self.0.get() {
-            if inner.resumable.state.is_some() {
+            if inner.resumable.journals.is_some() {
                 // A client that reconnects immediately must not be told that its session is unknown.
                 inner.endpoint.set_server_config(None);
                 // The process that continues them finds them on disk.
@@ -411,7 +411,7 @@ impl metrics::Source for Inner {
         let log = self.session.events.as_ref().map(EventLog::counters);
         let claims = self.claims.count();
         let claim_counters = self.claims.counters();
-        let journal = self.resumable.state.as_ref().map(|state| &*state.keeper.counters);
+        let journal = self.resumable.journals.as_ref().map(|journals| journals.counters());
         Report { counters: &self.counters, claims, claim_counters, transport, totals, sink: &*self.sink, log, journal }
             .write(page)
     }

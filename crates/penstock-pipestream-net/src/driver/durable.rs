@@ -8,23 +8,57 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use penstock_pipestream::{EntityKey, Reason, ScopeDigest, Ticket};
 
-use crate::journal::Journal;
+use crate::port::SessionJournal;
 use crate::types::{Released, Resolution};
 
 /// The driver's state for a session that survives its process.
 #[derive(Debug)]
 pub(crate) struct Durable {
-    pub(super) journal: Journal,
+    pub(super) journal: Box<dyn SessionJournal>,
     /// Entities of an earlier process whose payload has not been provided yet.
     pub(super) pending_payloads: HashMap<EntityKey, PendingPayload>,
     /// Parents whose last child was announced by an earlier process.
     pub(super) ended: HashSet<EntityKey>,
-    /// Whether an earlier process has ended our root scope.
-    pub(super) root_ended: bool,
-    /// Whether no more records are written.
-    pub(super) closed: bool,
-    /// Whether the records are kept for the next process.
-    keeps_records: bool,
+    pub(super) earlier_root: EarlierRoot,
+    pub(super) records: Records,
+}
+
+/// Our root scope as an earlier process has left it.
+///
+/// ```text
+///  Open        Ended ── the caller ends it, too, and hears how it was released ──► Told
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EarlierRoot {
+    Open,
+    Ended,
+    Told,
+}
+
+/// The records of a session, while its driver has it.
+///
+/// ```text
+///  Written ── the end of the session is written, or nothing can be ──► Finished
+///     └─────────── the next process continues the session, or tries its list again ──┴──► Kept
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Records {
+    /// Each input of the session is stored.
+    Written,
+    /// Nothing more is written, and the records go with the session.
+    Finished,
+    /// Nothing more is written, and the records are for the next process.
+    Kept,
+}
+
+impl Records {
+    /// Return whether more records may follow.
+    pub(super) const fn are_open(self) -> bool {
+        match self {
+            Self::Written => true,
+            Self::Finished | Self::Kept => false,
+        }
+    }
 }
 
 /// State of an entity that waits for a payload.
@@ -39,9 +73,14 @@ pub(super) enum PendingPayload {
 }
 
 impl Durable {
-    pub(crate) fn new(journal: Journal) -> Self {
-        let (pending_payloads, ended) = (HashMap::new(), HashSet::new());
-        Self { journal, pending_payloads, ended, root_ended: false, closed: false, keeps_records: false }
+    pub(crate) fn new(journal: Box<dyn SessionJournal>) -> Self {
+        Self {
+            journal,
+            pending_payloads: HashMap::new(),
+            ended: HashSet::new(),
+            earlier_root: EarlierRoot::Open,
+            records: Records::Written,
+        }
     }
 
     /// Return whether the parent's last child was announced by an earlier process. Returns true once.
@@ -52,7 +91,13 @@ impl Durable {
     /// Return whether our root scope was ended by an earlier process, with its digest where it was released. Returns it
     /// once.
     pub(super) fn has_ended_root(&mut self) -> Option<Option<ScopeDigest>> {
-        std::mem::take(&mut self.root_ended).then(|| self.journal.root().cloned())
+        match self.earlier_root {
+            EarlierRoot::Open | EarlierRoot::Told => None,
+            EarlierRoot::Ended => {
+                self.earlier_root = EarlierRoot::Told;
+                Some(self.journal.root().cloned())
+            }
+        }
     }
 
     /// Record the session's folder in the sink, by which the next process finds it.
@@ -91,7 +136,7 @@ impl Durable {
 
     /// Write no more records, and keep the stored ones for the next process.
     pub(super) fn keep_records(&mut self) {
-        (self.closed, self.keeps_records) = (true, true);
+        self.records = Records::Kept;
     }
 
     /// Remove the records of a session that has ended. Return whether they are kept for the next process.
@@ -100,15 +145,19 @@ impl Durable {
             self.journal.close().await;
             return false;
         }
-        if self.keeps_records {
-            self.journal.close().await;
-            return true;
+        match self.records {
+            Records::Kept => {
+                self.journal.close().await;
+                true
+            }
+            Records::Written | Records::Finished => {
+                if let Err(error) = self.journal.remove().await {
+                    // They are removed before a later session of that ID writes any.
+                    tracing::warn!(session, %error, "cannot remove the records of a session that has ended");
+                }
+                false
+            }
         }
-        if let Err(error) = self.journal.remove().await {
-            // They are removed before a later session of that ID writes any.
-            tracing::warn!(session, %error, "cannot remove the records of a session that has ended");
-        }
-        false
     }
 }
 
@@ -120,6 +169,7 @@ mod tests {
 
     use super::*;
     use crate::journal::ClientState;
+    use crate::port::{Owner, SessionJournals as _};
 
     #[test]
     fn records_go_with_their_session_unless_they_are_for_the_next_process() {
@@ -128,7 +178,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let (state, found) = ClientState::open(dir.path(), &mut SessionConfig::default()).unwrap();
             assert!(found.is_none());
-            let mut durable = Durable::new(state.begin(SessionId::new([7; 16])));
+            let mut durable = Durable::new(state.begin(Owner { session: SessionId::new([7; 16]), certificate: None }));
             let stayed = runtime.block_on(async {
                 if begins {
                     durable.journal.write(b"a snapshot", true, None).await.unwrap();

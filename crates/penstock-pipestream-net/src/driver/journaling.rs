@@ -15,12 +15,11 @@ use crate::congestion;
 use crate::counters::Counters;
 use crate::draft::{Delivery, EntityDraft};
 use crate::driver::Driver;
-use crate::driver::durable::{Durable, PendingPayload};
+use crate::driver::durable::{Durable, EarlierRoot, PendingPayload, Records};
 use crate::driver::opening::{SinkState, wait_for_sink};
 use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Root;
-use crate::journal::Waiting;
-use crate::port::SinkEvent;
+use crate::port::{SinkEvent, Waiting};
 use crate::transport::{SESSION_CONTINUES, certificate, quic_code};
 use crate::types::Released;
 
@@ -32,7 +31,7 @@ impl Driver {
         let end = self.session.end().map(|reason| reason.code);
         let snapshot = end.is_none() && durable.journal.wants_snapshot();
         let record = if snapshot { self.session.snapshot() } else { self.session.poll_record() };
-        if durable.closed || self.stage.is_mute() {
+        if !durable.records.are_open() || self.stage.is_mute() {
             return false;
         }
         let last = end.is_some() && durable.journal.has_begun();
@@ -48,7 +47,9 @@ impl Driver {
             // The next process's session would not report again how they ended.
             return self.cannot_store("the sink cannot write the outcomes of its entities");
         }
-        durable.closed = last;
+        if last {
+            durable.records = Records::Finished;
+        }
         let Err(error) = durable.journal.write(&record, snapshot, end).await else {
             if whole && let Some(sink) = self.link.sink.get() {
                 // The client closes when it learns that its root scope is released; the list must be closed before
@@ -64,7 +65,7 @@ impl Driver {
     fn cannot_store(&mut self, error: impl Display) -> bool {
         tracing::error!(session = %self.link.shared.id(), %error, "cannot store the session's records: the session is aborted");
         if let Some(durable) = &mut self.durable {
-            durable.closed = true;
+            durable.records = Records::Finished;
         }
         let message = format!("the session's state cannot be stored: {error}");
         self.session.abort(now(), Reason { code: ErrorCode::InternalError, message });
@@ -189,7 +190,9 @@ impl Driver {
         if durable.journal.root().is_some() {
             self.root = Root::Released;
         }
-        durable.root_ended = self.session.root_ended();
+        if self.session.root_ended() {
+            durable.earlier_root = EarlierRoot::Ended;
+        }
         self.durable = Some(durable);
         self.published = *self.session.counters();
         // Only misuse fails, which this is not: the session is a client's, and suspended.

@@ -16,7 +16,7 @@ use crate::Result;
 use crate::congestion;
 use crate::dial::{DialedConnection, Dialer};
 use crate::driver::control::Control;
-use crate::journal::{ServerState, Waiting};
+use crate::port::{SessionJournals, Waiting};
 use crate::transport::quic_code;
 
 /// Initial and maximum pause between two attempts to dial.
@@ -37,8 +37,8 @@ pub(crate) struct ResumableSessions {
     live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<ReturningClient>>>,
     /// Sessions of an earlier process.
     waiting: Mutex<HashMap<SessionId, Earlier>>,
-    /// Their state on disk.
-    pub(crate) state: Option<ServerState>,
+    /// Their journals, where their records are stored.
+    pub(crate) journals: Option<Arc<dyn SessionJournals>>,
 }
 
 /// A session of an earlier process.
@@ -163,8 +163,8 @@ async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<DialedConnection>
 
 impl ResumableSessions {
     /// Create the set of sessions that clients may return to, with sessions on disk or in memory.
-    pub(crate) fn new(state: Option<ServerState>) -> Self {
-        Self { live: Mutex::default(), waiting: Mutex::default(), state }
+    pub(crate) fn new(journals: Option<Arc<dyn SessionJournals>>) -> Self {
+        Self { live: Mutex::default(), waiting: Mutex::default(), journals }
     }
 
     /// Add a session of an earlier process that waits for its client.
@@ -235,8 +235,8 @@ mod tests {
 
     use super::*;
     use crate::clock::now;
-    use crate::journal::Owner;
-    use crate::port::{BoxFuture, NewSession, OpenSession, RecoveredSession};
+    use crate::journal::ServerState;
+    use crate::port::{BoxFuture, NewSession, OpenSession, Owner, RecoveredSession};
 
     /// What a sink has of a session that has stored nothing.
     #[derive(Debug)]

@@ -25,8 +25,7 @@ use crate::driver::durable::Durable;
 use crate::driver::reconnect::{Reconnect, ReconnectOutcome, ReturningClient, refuse};
 use crate::driver::stage::Life;
 use crate::driver::streams::Streams;
-use crate::journal::Owner;
-use crate::port::SinkEvent;
+use crate::port::{Owner, SinkEvent};
 use crate::transport::{SESSION_CONTINUES, certificate, loss, quic_code};
 
 impl Driver {
@@ -190,9 +189,10 @@ impl Driver {
             && let Reconnect::Accept { resumable, connections, .. } = &mut self.reconnect
         {
             *connections = resumable.register(name);
-            if let Some(state) = resumable.state.as_ref().filter(|_| self.durable.is_none() && connections.is_some()) {
+            let journals = resumable.journals.as_ref().filter(|_| self.durable.is_none() && connections.is_some());
+            if let Some(journals) = journals {
                 let owner = Owner { session: name, certificate: certificate(&self.link.connection) };
-                self.durable = Some(Durable::new(state.begin(owner)));
+                self.durable = Some(Durable::new(journals.begin(owner)));
             }
         }
         true

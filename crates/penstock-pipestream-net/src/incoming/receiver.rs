@@ -33,11 +33,7 @@ pub(super) struct EntityReceiver {
     body: Option<Body>,
     pieces: VecDeque<Bytes>,
     offset: u64,
-    /// Created when the first bytes of a stream arrive.
-    check: Option<Box<PayloadCheck>>,
-    /// The payload has been verified or has failed.
-    checked: bool,
-    sha256: Option<[u8; 32]>,
+    verification: Verification,
     link: Arc<EntityLink>,
     permit: Option<OwnedSemaphorePermit>,
     /// Bytes that the consumer has put back.
@@ -47,6 +43,22 @@ pub(super) struct EntityReceiver {
     /// Set only while the entity has yielded.
     yielded: Option<Box<YieldState>>,
     decided: bool,
+}
+
+/// Verification of a payload.
+///
+/// ```text
+///  Awaited ── the first bytes of a stream ──► Checking ── the last ones ──► Verified
+///     │ └── it is there as a whole ──────────────────┬───────────────────────┘
+///     └── a difference, or a decision before the end ┴──► Failed
+/// ```
+#[derive(Debug)]
+enum Verification {
+    Awaited,
+    Checking(Box<PayloadCheck>),
+    /// Length and checksum are right; this is the SHA-256.
+    Verified([u8; 32]),
+    Failed,
 }
 
 /// An entity whose owner has a token.
@@ -90,9 +102,7 @@ impl EntityReceiver {
             body: Some(body),
             pieces: VecDeque::new(),
             offset: 0,
-            check: None,
-            checked: false,
-            sha256: None,
+            verification: Verification::Awaited,
             link,
             permit,
             unread: Bytes::new(),
@@ -116,9 +126,11 @@ impl EntityReceiver {
     }
 
     async fn fresh_chunk(&mut self) -> Result<Option<Bytes>> {
-        while self.sha256.is_none() {
-            if self.checked {
-                return Err(Error::misuse("the entity has failed already".into()));
+        loop {
+            match &self.verification {
+                Verification::Awaited | Verification::Checking(_) => {}
+                Verification::Verified(_) => return Ok(None),
+                Verification::Failed => return Err(Error::misuse("the entity has failed already".into())),
             }
             if let Some(bytes) = self.check_whole() {
                 let bytes = bytes?;
@@ -127,16 +139,15 @@ impl EntityReceiver {
             }
             let Some(piece) = self.next_piece().await? else {
                 self.finish_check()?;
-                break;
+                return Ok(None);
             };
-            if let Err(error) = self.check().update(&piece) {
+            if let Err(error) = self.check(&piece) {
                 return Err(self.give_up(error));
             }
             if !piece.is_empty() {
                 return Ok(Some(piece));
             }
         }
-        Ok(None)
     }
 
     /// Return a payload that arrived completely: it is verified before any caller sees it.
@@ -161,8 +172,17 @@ impl EntityReceiver {
         self.link.shared.counters.arrived(entities, bytes);
     }
 
-    fn check(&mut self) -> &mut PayloadCheck {
-        self.check.get_or_insert_with(|| Box::new(new_check(&self.header)))
+    fn check(&mut self, piece: &Bytes) -> core::Result<()> {
+        match &mut self.verification {
+            Verification::Awaited => {
+                let mut check = Box::new(new_check(&self.header));
+                let checked = check.update(piece);
+                self.verification = Verification::Checking(check);
+                checked
+            }
+            Verification::Checking(check) => check.update(piece),
+            Verification::Verified(_) | Verification::Failed => Ok(()),
+        }
     }
 
     /// Read the remaining bytes, then notify the session.
@@ -176,7 +196,7 @@ impl EntityReceiver {
     pub(super) async fn finish(mut self) -> Result<()> {
         while self.chunk().await?.is_some() {}
         self.decided = true;
-        if let (Some(log), Some(sha256)) = (&self.link.log, self.sha256) {
+        if let (Some(log), Verification::Verified(sha256)) = (&self.link.log, &self.verification) {
             let event = LogEvent::entity(
                 self.attempt.key,
                 &self.header,
@@ -351,17 +371,19 @@ impl EntityReceiver {
     }
 
     fn finish_check(&mut self) -> Result<()> {
-        let check = self.check.take().map_or_else(|| new_check(&self.header), |check| *check);
+        let check = match std::mem::replace(&mut self.verification, Verification::Awaited) {
+            Verification::Checking(check) => *check,
+            Verification::Awaited | Verification::Verified(_) | Verification::Failed => new_check(&self.header),
+        };
         self.verified(check.finish())?;
         self.count(1, self.header.payload_length);
         Ok(())
     }
 
     fn verified(&mut self, digest: core::Result<[u8; 32]>) -> Result<()> {
-        self.checked = true;
         match digest {
             Ok(digest) => {
-                self.sha256 = Some(digest);
+                self.verification = Verification::Verified(digest);
                 self.body = None;
                 Ok(())
             }
@@ -399,7 +421,10 @@ impl EntityReceiver {
             stream.stop(code);
         }
         self.body = None;
-        self.checked = true;
+        self.verification = match self.verification {
+            Verification::Awaited | Verification::Checking(_) | Verification::Failed => Verification::Failed,
+            Verification::Verified(digest) => Verification::Verified(digest),
+        };
     }
 }
 

@@ -2,7 +2,6 @@
 //! had ended its root scope and all of it is there, which a client that survives does before it closes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use penstock_io::DriverError as _;
 use penstock_pipestream::{ErrorCode, Event, Reason};
@@ -10,8 +9,7 @@ use penstock_pipestream::{ErrorCode, Event, Reason};
 use crate::clock::now;
 use crate::command::inbox;
 use crate::counters::Counters;
-use crate::journal::open::Waiting;
-use crate::port::{NewSession, OpenSession, SinkEvent};
+use crate::port::{NewSession, OpenSession, SinkEvent, Waiting};
 use crate::sink_control::DriverControl;
 use crate::{Error, Result};
 
@@ -39,7 +37,7 @@ impl Waiting {
         events.push(SinkEvent::Closed(end.unwrap_or(ErrorCode::IdleTimeout)));
         if end.is_none() {
             tracing::warn!(%session, "nobody came back to a session of an earlier process; it has ended");
-            self.journal.counters().in_vain.fetch_add(1, Ordering::Relaxed);
+            self.journal.count_in_vain();
         }
         match self.close(counters, events).await {
             Ok(()) => true,

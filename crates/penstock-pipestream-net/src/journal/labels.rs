@@ -5,18 +5,10 @@ use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, S
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::port::Ended;
 use crate::types::Resolution;
 
-/// The outcome of an entity of ours.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) ticket: Ticket,
-    pub(crate) resolution: Resolution,
-    /// The digest of its children's scope.
-    pub(crate) digest: Option<ScopeDigest>,
-}
-
-/// The same in a file.
+/// [`Ended`] in a file.
 #[derive(Serialize, Deserialize)]
 struct EndedRecord {
     label: Vec<u8>,

@@ -13,11 +13,12 @@ use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Session, SessionConfig, SessionId};
 
 use crate::clock::now;
+use crate::counters::JournalCounters;
 use crate::journal::labels::decode_released;
-use crate::journal::record::{CLIENT, Entry, Owner, SERVER, StoredSession};
+use crate::journal::record::{CLIENT, Entry, SERVER, StoredSession};
 use crate::journal::writer::{JournalWriter, Store};
 use crate::journal::{Journal, earlier};
-use crate::port::{RecoveredSession, SessionRecovery};
+use crate::port::{Owner, SessionJournal, SessionJournals, SessionRecovery, Waiting};
 use crate::transport::ResetKey;
 use crate::{Error, Result};
 
@@ -31,18 +32,6 @@ pub(crate) struct ServerState {
     folder: PathBuf,
     reset_key: ResetKey,
     pub(crate) keeper: Arc<JournalWriter>,
-}
-
-/// A session of a server that waits for its client.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) session: Session,
-    pub(crate) owner: Owner,
-    pub(crate) journal: Journal,
-    /// What the sink has of its open entities.
-    pub(crate) found: Box<dyn RecoveredSession>,
-    /// It had ended, and its list may not say so.
-    pub(crate) end: Option<ErrorCode>,
 }
 
 /// A client's folder.
@@ -65,11 +54,6 @@ impl ServerState {
     /// With it the next server on this folder ends the connections of this one, should it die.
     pub(crate) fn reset_key(&self) -> ResetKey {
         self.reset_key.clone()
-    }
-
-    /// The journal of a new session.
-    pub(crate) fn begin(&self, owner: Owner) -> Journal {
-        Journal::new(&self.keeper, owner)
     }
 
     /// The sessions that were open when the last server died. What cannot be restored is put aside.
@@ -137,8 +121,18 @@ impl ServerState {
         {
             tracing::warn!(session = %id, %error, "its list cannot be closed yet; that is tried again at its end");
         }
-        let journal = Journal::restored(&self.keeper, &found);
+        let journal = Box::new(Journal::restored(&self.keeper, &found));
         Ok(Waiting { session, owner, journal, found: in_sink, end })
+    }
+}
+
+impl SessionJournals for ServerState {
+    fn begin(&self, owner: Owner) -> Box<dyn SessionJournal> {
+        Box::new(Journal::new(&self.keeper, owner))
+    }
+
+    fn counters(&self) -> &JournalCounters {
+        &self.keeper.counters
     }
 }
 
@@ -256,10 +250,15 @@ impl ClientState {
         };
         Ok((Self { keeper }, session))
     }
+}
 
-    /// The journal of a new session.
-    pub(crate) fn begin(&self, session: SessionId) -> Journal {
-        Journal::new(&self.keeper, Owner { session, certificate: None })
+impl SessionJournals for ClientState {
+    fn begin(&self, owner: Owner) -> Box<dyn SessionJournal> {
+        Box::new(Journal::new(&self.keeper, owner))
+    }
+
+    fn counters(&self) -> &JournalCounters {
+        &self.keeper.counters
     }
 }
 

@@ -11,8 +11,9 @@ use penstock_io::records;
 use penstock_log::DiskFile;
 use penstock_pipestream::SessionId;
 
-use crate::journal::labels::{Ended, decode_ended};
+use crate::journal::labels::decode_ended;
 use crate::journal::record::{Entry, Form, Kind, SUFFIX, first_part, read_body};
+use crate::port::Ended;
 
 /// Where something lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

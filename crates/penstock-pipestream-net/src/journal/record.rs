@@ -29,6 +29,8 @@ use penstock_io::records;
 use penstock_log::{Format, Label, Record};
 use penstock_pipestream::SessionId;
 
+use crate::port::Owner;
+
 /// Behind the number of a segment.
 pub(super) const SUFFIX: &str = ".log.session";
 /// The log of a server's folder.
@@ -217,14 +219,6 @@ impl Record for Entry {
     fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>) {
         parts.extend([self.head(), self.parts.as_slice()]);
     }
-}
-
-/// Whose session it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) session: SessionId,
-    /// SHA-256 of its client's certificate, at a server.
-    pub(crate) certificate: Option<[u8; 32]>,
 }
 
 impl Owner {

@@ -12,9 +12,10 @@ use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, S
 use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::journal::book::Book;
-use crate::journal::labels::{Ended, encode_ended};
-use crate::journal::record::{Entry, Form, Kind, Owner, SERVER, StoredSession, put};
+use crate::journal::labels::encode_ended;
+use crate::journal::record::{Entry, Form, Kind, SERVER, StoredSession, put};
 use crate::journal::writer::{JournalWriter, Store};
+use crate::port::{Ended, Owner};
 use crate::types::Resolution;
 
 mod damage;

@@ -16,8 +16,8 @@ use tokio::task::spawn_blocking;
 
 use crate::counters::JournalCounters;
 use crate::journal::book::Book;
-use crate::journal::labels::Ended;
 use crate::journal::record::{Entry, Form};
+use crate::port::Ended;
 use crate::{Error, Result};
 
 /// How many times as many bytes as count may lie in the log, and how many segments beyond that.

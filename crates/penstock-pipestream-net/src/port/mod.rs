@@ -7,12 +7,14 @@
 //!       └─ RecoveredSession ◄─┘ the stored part of a session of an earlier process
 //!  ClaimChecks                             the claim checks that an end has issued
 //!  PortService                             another protocol on a server's port
+//!  SessionJournals ─ begin ─► SessionJournal   the records by which sessions outlive their process
 //! ```
 //!
 //! The other items here are the types that the traits use: payloads as they arrive ([`Body`], [`Parts`]), and the place
 //! where chunks are assembled ([`Spool`]).
 
 mod claims;
+mod journal;
 mod service;
 mod sink;
 
@@ -20,6 +22,7 @@ pub use futures_util::future::BoxFuture;
 pub use penstock_pipestream::Attempt;
 
 pub use self::claims::{ClaimChecks, ClaimCounters, no_claim_checks};
+pub(crate) use self::journal::{Ended, Owner, SessionJournal, SessionJournals, Waiting};
 pub use self::service::PortService;
 pub use self::sink::{
     EntityBatch, EntitySink, NewSession, OpenSession, RecoveredSession, SessionControl, SessionRecovery, SinkEvent,

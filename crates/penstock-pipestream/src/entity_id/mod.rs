@@ -19,7 +19,7 @@ use crate::error::{Misuse, Result, Violation};
 /// All arithmetic on entity IDs is modulo this number (section 9.1).
 pub const MODULUS: u32 = 0xFFFF_FFFD;
 /// The ID that names no entity: "no parent", "all assigned so far".
-pub const NULL_ENTITY: u32 = 0;
+const NULL_ENTITY: u32 = 0;
 /// The reserved ID of the connection, as in a heartbeat.
 pub const CONNECTION_LEVEL: u32 = 0xFFFF_FFFF;
 /// The largest window: circular order holds only below half of the modulus (decision 1).
@@ -144,7 +144,7 @@ impl EntityIdSpace {
 
     /// Check that a peer may send `value` as this space's cursor: neither before the cursor nor after the next
     /// unassigned ID (decision 8).
-    pub fn check_cursor(&self, value: u32) -> Result<()> {
+    fn check_cursor(&self, value: u32) -> Result<()> {
         if is_assignable(value) && distance(self.cursor, value) <= distance(self.cursor, self.next_id()) {
             return Ok(());
         }

@@ -134,11 +134,6 @@ impl StatusFrame {
         Self::new(Status::Unspecified, 0, HEARTBEAT_ENTITY)
     }
 
-    /// Return whether the frame is a heartbeat.
-    pub fn is_heartbeat(&self) -> bool {
-        *self == Self::heartbeat()
-    }
-
     /// Reject what cannot be encoded: a depth above 7, an extension of another status, a token that is too long.
     pub fn check(&self) -> Result<()> {
         if self.depth > MAX_DEPTH {

@@ -90,7 +90,7 @@ impl Decoder {
     }
 
     /// Return whether no stream has begun, or the last one has ended, and no bytes are buffered.
-    pub fn is_between_streams(&self) -> bool {
+    fn is_between_streams(&self) -> bool {
         self.stream.is_none() && matches!(self.state, State::Prefix) && self.start == self.end
     }
 

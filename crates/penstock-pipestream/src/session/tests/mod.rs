@@ -6,6 +6,7 @@
 // A test matches only the variant that it is about.
 #![allow(clippy::wildcard_enum_match_arm)]
 
+mod attempts;
 mod bad_peers;
 mod claims;
 mod dehydration;

@@ -161,3 +161,34 @@ fn records_of_an_earlier_release_are_read() {
         assert_eq!(restarted(role, &snapshots, pair.now), snapshots[0], "{kind}");
     }
 }
+
+/// Return for each entity that a session ends with: how many attempts had failed, and how many there were.
+fn counts(mut session: Session, now: Now) -> Vec<(EntityKey, u32, u32)> {
+    drain(&mut session);
+    session.abort(now, reason(ErrorCode::InternalError));
+    let end = |event: &Event| match event {
+        Event::Resolved { key, failures, attempts, .. } => Some((*key, *failures, *attempts)),
+        _ => None,
+    };
+    drain(&mut session).iter().filter_map(end).collect()
+}
+
+#[test]
+fn attempts_are_counted_by_records_of_an_earlier_release_as_before() {
+    let Pair { client, server, now, .. } = dialogue();
+    for (role, kind, session, expected) in [
+        // One of ours waits for its retry, so no attempt has followed its failure.
+        (Role::Client, "client", client, (1, 1)),
+        (Role::Server, "server", server, (1, 2)),
+    ] {
+        let before = counts(session, now);
+        let failed: Vec<_> = before.iter().filter(|(_, failures, _)| *failures > 0).collect();
+        assert!(matches!(failed[..], [(_, failures, attempts)] if (*failures, *attempts) == expected), "{failed:?}");
+        let (inputs, snapshot) = (golden(kind), golden(&format!("{kind}-restarted")));
+        for records in [inputs, snapshot] {
+            let records = records.iter().map(Vec::as_slice);
+            let restored = Session::restore(role, stored(Some(name())), records, now, |_| false).expect("records");
+            assert_eq!(counts(restored.session, now), before, "{kind}");
+        }
+    }
+}

@@ -46,7 +46,7 @@ impl Peer {
 }
 
 impl Pair {
-    fn lasting() -> Self {
+    pub(super) fn lasting() -> Self {
         let now = start();
         let client = Session::new(Role::Client, surviving(Some(name())), now).expect("client");
         let server = Session::new(Role::Server, surviving(None), now).expect("server");
