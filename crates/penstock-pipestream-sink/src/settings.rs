@@ -113,9 +113,7 @@ impl ServerSettings {
     fn entity_sink(&self) -> Result<(Arc<dyn EntitySink>, Option<IncomingSessions>)> {
         let events = self.server.session.events.clone();
         Ok(match &self.sink {
-            Some(SinkPlace::Folder(folder)) => {
-                (FolderSink::open_with(folder, events, self.references()?)?, None)
-            }
+            Some(SinkPlace::Folder(folder)) => (FolderSink::open_with(folder, events, self.references()?)?, None),
             Some(SinkPlace::Objects(prefix)) => {
                 (ObjectSink::open_with(prefix.clone(), events, self.references()?)?, None)
             }

@@ -8,7 +8,7 @@ use penstock_io::duration::seconds;
 use penstock_io::tls::ServerTlsOptions;
 use penstock_io::{Addresses, DriverError as _, ReadKey};
 use penstock_lumberjack_net::{Error, Result};
-use penstock_lumberjack_spool::{Ack, Keep, PlanLimits, Service, Spool as NetSpool, SpoolOptions};
+use penstock_lumberjack_spool::{Ack, Keep, PlanLimits, Spool as NetSpool, SpoolOptions};
 use pyo3::prelude::*;
 
 use super::{PieceTuple, PositionTuple, detached, divide, position};
