@@ -11,7 +11,7 @@ use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::admission::BACKLOG;
-use crate::{DriverError as _, Error, Result};
+use crate::{Busy, DriverError as _, Error, Result};
 
 /// The file of a Unix socket. It is removed when this is dropped, unless another file has replaced it.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ fn clear(path: &Path) -> Result<()> {
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(context(error)),
-        Ok(()) | Err(_) => Err(Error::Busy(format!("{}: another server listens there", path.display()))),
+        Ok(()) | Err(_) => Err(Error::Busy(Busy::Socket { path: path.to_owned() })),
     }
 }
 

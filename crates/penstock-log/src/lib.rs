@@ -74,7 +74,7 @@ mod segment;
 
 pub use commit::{GROUP, GroupCommit, Writer};
 pub use disk::{Disk, DiskFile, PrivateDisk, SystemDisk, is_full, read, read_range};
-pub use error::{Error, Result};
+pub use error::{Error, Mismatch, Result};
 pub use frame::{Framing, Head, LONGEST, Label, Length};
 pub use header::{HEADER, repair_bit};
 pub use lock::FolderLock;

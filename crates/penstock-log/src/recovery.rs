@@ -11,12 +11,12 @@ use crate::frame::{Frame, Framing, Head, Length};
 use crate::header::{Header, is_begun};
 use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
 use crate::segment::{Format, Segment};
-use crate::{Disk, DiskFile, Error, HEADER, Result};
+use crate::{Disk, DiskFile, Error, HEADER, Mismatch, Result};
 
 /// Number of digits of a segment's number in its name.
 const DIGITS: usize = 20;
 /// Suffix of the number of a segment that an operator has given up, and of the name of a damaged segment's copy.
-const DAMAGED: &str = ".damaged";
+pub(crate) const DAMAGED: &str = ".damaged";
 
 /// An engine that is given the contents of a log.
 pub trait Replay {
@@ -257,13 +257,10 @@ impl Recovery<'_> {
         let file = self.open(&path).map_err(failed)?;
         let bytes = read_start(&*file, HEADER).map_err(failed)?;
         let length = file.length().map_err(failed)?;
-        let other = |found: u64| Error::Content(format!("{} is segment {found} by its content", path.display()));
+        let other = |found: u64| Error::content(&path, Mismatch::Number { found });
         let start = match (Header::read(&bytes), self.replay.earlier(number, &bytes)) {
             (Some(header), _) if !self.is_ours(&header) => {
-                let (path, what, kind) = (path.display(), self.format.what, header.kind.escape_ascii());
-                let message =
-                    format!("{path} is no segment of {what} of this version: it says that it is one of \"{kind}\"");
-                return Err(Error::Content(message));
+                return Err(Error::content(&path, Mismatch::Kind { what: self.format.what, found: header.kind }));
             }
             (Some(header), _) if header.number != number => return Err(other(header.number)),
             (Some(header), _) => Start::Whole(header),
@@ -291,8 +288,7 @@ impl Recovery<'_> {
         for part in parts {
             let Some(header) = part.start.header() else { continue };
             if *log.get_or_insert(header.log) != header.log {
-                let message = format!("{} is a segment of another log", part.path.display());
-                return Err(Error::Content(message));
+                return Err(Error::content(&part.path, Mismatch::Log));
             }
         }
         Ok(log)
@@ -436,14 +432,7 @@ impl Recovery<'_> {
             let is_first = frame.head(records).is_some_and(|head| head.synced == HEADER as u64);
             (is_first && (heads(frame, 1) || frame.begins_with_body(records))).then_some(frame)
         };
-        known.or_else(by_head).ok_or_else(|| {
-            Error::Content(format!(
-                "{} is no segment of {} of this version, or it is damaged: name it {number:020}{DAMAGED} to go on without \
-                 what is in it",
-                path.display(),
-                self.format.what
-            ))
-        })
+        known.or_else(by_head).ok_or_else(|| Error::content(path, Mismatch::Unknown { what: self.format.what, number }))
     }
 
     /// Report a segment that an operator has given up.

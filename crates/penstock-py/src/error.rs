@@ -47,7 +47,7 @@ impl IntoPyErr for penstock_pipestream_net::Error {
             Error::Protocol(error) => return error.into_py_err(),
             Error::Local(error) => return error.into_py_err(),
             Error::Refused(ref reason) => (reason.message.clone(), reason.code, self.kind()),
-            Error::Ended(text) => (text.to_owned(), ErrorCode::InternalError, self.kind()),
+            Error::Negotiating | Error::Ended(_) => (self.to_string(), ErrorCode::InternalError, self.kind()),
             Error::Closed(ref reason) => {
                 (format!("the session is closed: {}", reason.message), reason.code, self.kind())
             }
@@ -67,7 +67,8 @@ impl IntoPyErr for penstock_io::Error {
             | Error::Tls { .. }
             | Error::Misuse(_)
             | Error::Busy(_)
-            | Error::Content(_)
+            | Error::Content { .. }
+            | Error::Limit { .. }
             | Error::Task(_)
             | Error::Stopped(_)
             | Error::Internal { .. }

@@ -52,7 +52,7 @@ pub use self::remote::RemoteStore;
 pub use self::service::Service;
 use self::shared::Shared;
 pub use self::shared::SpoolCounters;
-pub use self::store::{Position, Store};
+pub use self::store::{Missing, Position, Store};
 use self::target::TargetState;
 use self::writer::{Message, Writer};
 use crate::columns::Layout;

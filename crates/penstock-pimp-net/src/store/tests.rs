@@ -345,7 +345,7 @@ fn a_file_that_is_no_segment_is_refused_by_its_name() {
     fs::copy(&segments(other.path())[0], folder.path().join("00000000000000000002.chunks")).expect("writable");
     fs::remove_file(folder.path().join("00000000000000000001.chunks")).expect("there");
     let error = DiskStore::open(folder.path()).expect_err("its name and its number differ");
-    assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
+    assert!(matches!(error, Error::Local(penstock_io::Error::Content { .. })), "{error}");
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_last_segment_that_became_zeros_is_refused_and_kept_and_one_whose_header_did
     bytes.fill(0);
     fs::write(segment, &bytes).expect("writable");
     let error = DiskStore::open(folder.path()).expect_err("damaged");
-    assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
+    assert!(matches!(error, Error::Local(penstock_io::Error::Content { .. })), "{error}");
     assert_eq!(fs::read(segment).expect("it is there"), bytes);
     // A header that did not reach the disk has nothing after it.
     for begun in [&whole[..0], &whole[..9], &[0; 28], &[0; HEADER], &b"PIMPLOG2\0\0"[..]] {

@@ -116,7 +116,7 @@ impl EntityReceiver {
     async fn fresh_chunk(&mut self) -> Result<Option<Bytes>> {
         while self.sha256.is_none() {
             if self.checked {
-                return Err(Error::misuse("the entity has failed already".into()));
+                return Err(Error::Ended("the entity has failed already"));
             }
             if let Some(bytes) = self.check_whole() {
                 let bytes = bytes?;

@@ -37,6 +37,11 @@ pub(crate) fn misuse(message: &str) -> PyErr {
     vgi_error(message.to_owned(), ErrorKind::Misuse)
 }
 
+/// Return the exception for a call whose method is not in the protocol: the core passes none on.
+pub(crate) fn unknown_method() -> PyErr {
+    Error::internal("the method of the call", "the protocol has none").into_vgi_err()
+}
+
 /// Return the error for a second thread on one connection.
 pub(crate) fn busy() -> Error {
     Error::misuse("another thread is using this connection; each thread needs its own".to_owned())

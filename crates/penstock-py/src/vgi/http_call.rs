@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 use pyo3_arrow::PySchema;
 
 use crate::vgi::batches::{BatchWithMetadata, PyBatch, annotated, metadata, metadata_to_python, schema};
-use crate::vgi::errors::{IntoVgiErr, failure, misuse};
+use crate::vgi::errors::{IntoVgiErr, failure, misuse, unknown_method};
 use crate::vgi::external::External;
 use crate::vgi::values;
 
@@ -324,7 +324,7 @@ impl VgiHttpCall {
 
     #[getter]
     fn method(&self) -> PyResult<String> {
-        self.call(|call| call.method().map(|method| method.name.clone()).ok_or_else(|| misuse("the method is gone")))
+        self.call(|call| call.method().map(|method| method.name.clone()).ok_or_else(unknown_method))
     }
 
     #[getter]

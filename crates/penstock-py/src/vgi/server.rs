@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, metadata_to_python, schema};
-use super::errors::{IntoVgiErr, busy, failure, misuse};
+use super::errors::{IntoVgiErr, busy, failure, misuse, unknown_method};
 use super::external::{External, VgiExternal, given};
 use super::files::{VgiTls, channel, waiting};
 use super::http_server::{HttpOptions, VgiHttp};
@@ -250,7 +250,7 @@ impl VgiConnection {
 
 impl VgiCall {
     fn method(&self) -> PyResult<&penstock_vgi::Method> {
-        self.shared.protocol.method(self.call.request.method).ok_or_else(|| misuse("the method is gone"))
+        self.shared.protocol.method(self.call.request.method).ok_or_else(unknown_method)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, CallState> {
