@@ -9,9 +9,9 @@ use arrow_schema::SchemaRef;
 use penstock_vgi::external::{Parcel, Pointer, StoredBatch, pointer};
 use penstock_vgi::http::inflate;
 use penstock_vgi::{Batch, Failure, Limits};
-use penstock_vgi_net::Error;
 use penstock_vgi_net::external::{FetchOptions, Fetcher, ObjectStorage, Resolver};
 use penstock_vgi_net::http::Uploads;
+use penstock_vgi_net::{Error, LocationFault};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -254,7 +254,7 @@ impl External {
         let external = Arc::clone(self);
         let allowed = Box::new(move |url: &str| {
             Python::attach(|py| external.allowed(py, url).map_err(|error| error.value(py).to_string()))
-                .map_err(Error::Location)
+                .map_err(|reason| Error::Location(LocationFault::Refused(reason)))
         });
         Uploads { fetcher: Arc::clone(&self.resolver.fetcher), allowed, threshold: self.threshold }
     }
