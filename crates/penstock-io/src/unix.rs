@@ -154,7 +154,7 @@ mod tests {
         .collect();
         assert!((1..100).contains(&waiting.len()), "{}", waiting.len());
         let refused = listen(&path).unwrap_err();
-        assert!(refused.to_string().ends_with("another server listens there"), "{refused}");
+        assert!(matches!(&refused, Error::Busy(Busy::Socket { path: busy }) if *busy == path), "{refused}");
         assert!(path.exists());
         drop((listener, file));
         assert!(!path.exists());
@@ -166,7 +166,7 @@ mod tests {
         let path = folder.path().join("socket");
         fs::write(&path, "mine").unwrap();
         let refused = listen(&path).unwrap_err();
-        assert!(refused.to_string().ends_with("exists and is not a socket"), "{refused}");
+        assert!(matches!(refused, Error::Misuse(_)), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         fs::remove_file(&path).unwrap();
         let (_listener, file) = listen(&path).unwrap();
