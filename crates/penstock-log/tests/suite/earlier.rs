@@ -3,7 +3,9 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use penstock_log::{Disk as _, Earlier, Entry, Error, Framing, Head, Hole, Length, Log, Mismatch, Replay, make_folder};
+use penstock_log::{
+    Disk as _, EarlierSegment, Entry, Error, Framing, Head, Hole, Length, Log, Mismatch, Replay, make_folder,
+};
 use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::support::{FORMAT, folder, kept, path};
@@ -49,12 +51,12 @@ impl Replay for Heard {
         self.1 += 1;
     }
 
-    fn earlier(&self, number: u64, start: &[u8]) -> Option<Earlier> {
-        start.starts_with(b"OLD1").then(|| Earlier { framing: Box::new(Letters), number, before: Some(0) })
+    fn earlier(&self, number: u64, start: &[u8]) -> Option<EarlierSegment> {
+        start.starts_with(b"OLD1").then(|| EarlierSegment { framing: Box::new(Letters), number, before: Some(0) })
     }
 
-    fn headless(&self, number: u64, segment: &[u8]) -> Option<Earlier> {
-        segment.ends_with(b".").then(|| Earlier { framing: Box::new(Letters), number, before: None })
+    fn headless(&self, number: u64, segment: &[u8]) -> Option<EarlierSegment> {
+        segment.ends_with(b".").then(|| EarlierSegment { framing: Box::new(Letters), number, before: None })
     }
 }
 
