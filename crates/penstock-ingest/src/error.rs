@@ -1,11 +1,17 @@
+use std::fmt;
 use std::io;
+
+use arrow_schema::DataType;
+
+use crate::limits::CHILDREN_PER_MIB;
+use crate::sender::MAX_NAME;
 
 /// What can go wrong while documents or rows are sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The caller's input cannot be sent; nothing was sent.
-    #[error("{0}")]
-    Value(String),
+    #[error(transparent)]
+    Value(#[from] Value),
     /// The earlier receipt from the caller cannot be read.
     #[error("the previous receipt: {0}")]
     PreviousReceipt(#[source] serde_json::Error),
@@ -21,6 +27,75 @@ pub enum Error {
     /// The caller's [`Interrupts`](crate::Interrupts) ended the run; the caller knows why.
     #[error("{0}")]
     Interrupted(&'static str),
+}
+
+/// What cannot be sent.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Value {
+    /// A document's name is empty or too long.
+    #[error("a document's name has 1 to {MAX_NAME} bytes")]
+    NameLength,
+    /// Layer 0 has no scopes for padding.
+    #[error("pad_children needs layer 1, because layer 0 has no scopes")]
+    PaddingLayer,
+    /// Padding counts as COMPLETE, which a policy would count too.
+    #[error("pad_children needs the policy strict, because padding counts as COMPLETE")]
+    PaddingPolicy,
+    /// A document that is taken apart is not sent by reference.
+    #[error("by_reference is for whole documents: dehydrate=False")]
+    ReferenceParts,
+    /// There would be more padding than a receiver takes.
+    #[error("pad_children is 0 to {CHILDREN_PER_MIB}, not {0}")]
+    Padding(u64),
+    /// The document's ID is no UUID.
+    #[error("doc_id is a UUID in lower case, 8-4-4-4-12 hex digits, not {0:?}")]
+    DocId(String),
+    /// A document's message breaks a rule of the protocol.
+    #[error("{}", .0.message())]
+    PipeDoc(#[source] penstock_pipestream::Error),
+    /// A row has an owner, and nothing that says of which document.
+    #[error("a row has an owner and neither doc_id nor document; filter such rows, or give them one")]
+    OwnerWithoutDocument,
+    /// A row has no content.
+    #[error(
+        "a row{} has no content (null); filter such rows, or coalesce their content to an empty one",
+        Of(.document.as_deref())
+    )]
+    NullContent {
+        /// The name of its document.
+        document: Option<String>,
+    },
+    /// A column is missing.
+    #[error("the column {0} is missing")]
+    MissingColumn(&'static str),
+    /// A column has a type that cannot be sent.
+    #[error("the column {column} must be {wanted}, not {found}")]
+    ColumnType {
+        /// The name of the column.
+        column: String,
+        /// The types that can be sent.
+        wanted: &'static str,
+        /// The column's type.
+        found: DataType,
+    },
+}
+
+impl Value {
+    pub(crate) fn column_type(column: &str, wanted: &'static str, found: &DataType) -> Self {
+        Self::ColumnType { column: column.to_owned(), wanted, found: found.clone() }
+    }
+}
+
+/// Says of which document a row is, if that is known.
+struct Of<'a>(Option<&'a str>);
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(document) => write!(f, " of the document {document}"),
+        }
+    }
 }
 
 /// The result type of this crate.
@@ -53,6 +128,6 @@ mod tests {
         assert_eq!(error.source().map(ToString::to_string), Some(said));
         let error = Error::Rows(io::Error::from(io::ErrorKind::StorageFull));
         assert_eq!(error.source().map(ToString::to_string), Some(error.to_string()));
-        assert!(Error::Value("no".to_owned()).source().is_none());
+        assert!(Error::from(Value::NameLength).source().is_none());
     }
 }

@@ -4,7 +4,7 @@ use penstock_pipestream::pipe_doc::{doc_id_of_key, is_uuid};
 use penstock_pipestream::{OwnershipContext, PipeDoc, Pseudonyms};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Result, Value};
 
 /// The identity that the sender states for a document.
 #[derive(Debug, Clone, Default)]
@@ -33,16 +33,15 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// [`Error::Value`] where the ID is not a UUID, or the owner cannot be sent.
+    /// [`Value`] where the ID is not a UUID, or the owner cannot be sent.
     pub fn new(doc_id: Option<String>, owner: Option<OwnershipContext>) -> Result<Self> {
         if let Some(doc_id) = doc_id.as_deref().filter(|doc_id| !is_uuid(doc_id)) {
-            let message = format!("doc_id is a UUID in lower case, 8-4-4-4-12 hex digits, not {doc_id:?}");
-            return Err(Error::Value(message));
+            return Err(Value::DocId(doc_id.to_owned()).into());
         }
         let owner = owner.filter(|owner| !owner.is_empty());
         let identity = Self { doc_id, owner };
         let checked = identity.pipe_doc("00000000000000000000000000000000").check();
-        checked.map_err(|error| Error::Value(error.message()))?;
+        checked.map_err(Value::PipeDoc)?;
         Ok(identity)
     }
 
@@ -66,6 +65,7 @@ pub(crate) fn disclosed_pipe_doc(doc: PipeDoc, pseudonyms: Option<&Pseudonyms>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     const UUID: &str = "00000000-0000-8000-8000-000000000001";
 
@@ -77,8 +77,7 @@ mod tests {
     fn only_a_uuid_identifies_a_document() {
         for wrong in ["", "1", "00000000-0000-8000-8000-00000000000A", "00000000000080008000000000000001"] {
             let error = Identity::new(Some(wrong.to_owned()), None).unwrap_err();
-            let text = format!("doc_id is a UUID in lower case, 8-4-4-4-12 hex digits, not {wrong:?}");
-            assert!(matches!(&error, Error::Value(message) if *message == text), "{error}");
+            assert!(matches!(&error, Error::Value(Value::DocId(found)) if found == wrong), "{error}");
         }
         assert_eq!(Identity::new(Some(UUID.to_owned()), None).unwrap().doc_id("any key"), UUID);
     }
@@ -98,6 +97,7 @@ mod tests {
         assert_eq!(Identity::new(None, Some(owner("me"))).unwrap().owner, Some(owner("me")));
         assert!(Identity::new(None, Some(owner(&"x".repeat(256)))).is_ok());
         let error = Identity::new(None, Some(owner(&"x".repeat(257)))).unwrap_err();
-        assert!(matches!(&error, Error::Value(text) if text.contains("ownership.owner_id has 257 bytes")), "{error}");
+        assert!(matches!(&error, Error::Value(Value::PipeDoc(_))), "{error}");
+        assert!(error.to_string().contains("ownership.owner_id has 257 bytes"), "{error}");
     }
 }

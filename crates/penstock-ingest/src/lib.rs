@@ -37,7 +37,7 @@ mod settlement;
 mod testing;
 mod transfer;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, Value};
 pub use identity::Identity;
 pub use interrupts::Interrupts;
 pub use ledger::RowContent;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{OwnerNote, disclosed_pipe_doc};
 use crate::limits::CHILDREN_PER_MIB;
-use crate::{Error, Result};
+use crate::{Result, Value};
 
 const OPAQUE_TYPE: &str = "application/octet-stream";
 /// The reason that the receiver gets for a part that failed at the sender, if names must not be disclosed: a reason may
@@ -73,12 +73,11 @@ impl Privacy {
     ///
     /// # Errors
     ///
-    /// [`Error::Value`] for too much padding, and the protocol's error for a short key or an unusable URL.
+    /// [`Value`] for too much padding, and the protocol's error for a short key or an unusable URL.
     pub fn new(options: PrivacyOptions) -> Result<Self> {
         let PrivacyOptions { pad_children, opaque_types, pseudonym_key, by_reference } = options;
         if pad_children > CHILDREN_PER_MIB {
-            let message = format!("pad_children is 0 to {CHILDREN_PER_MIB}, not {pad_children}");
-            return Err(Error::Value(message));
+            return Err(Value::Padding(pad_children).into());
         }
         let pseudonyms = pseudonym_key.map(|key| Pseudonyms::new(&key)).transpose()?;
         let by_reference = by_reference.map(|url| Location::parse(&url)).transpose()?;
@@ -181,6 +180,7 @@ impl Privacy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::testing::part;
 
     fn privacy(change: impl FnOnce(&mut PrivacyOptions)) -> Privacy {
@@ -221,7 +221,8 @@ mod tests {
     fn more_padding_than_a_receiver_takes_and_short_keys_are_refused() {
         let refused = |options| Privacy::new(options).unwrap_err();
         let error = refused(PrivacyOptions { pad_children: 1001, ..PrivacyOptions::default() });
-        assert!(matches!(&error, Error::Value(text) if text == "pad_children is 0 to 1000, not 1001"), "{error}");
+        assert!(matches!(error, Error::Value(Value::Padding(1001))), "{error}");
+        assert_eq!(error.to_string(), "pad_children is 0 to 1000, not 1001");
         let error = refused(PrivacyOptions { pseudonym_key: Some(vec![1; 15].into()), ..PrivacyOptions::default() });
         assert!(matches!(error, Error::Session(penstock_pipestream_net::Error::Protocol(_))), "{error}");
         let error = refused(PrivacyOptions { by_reference: Some("ftp://x".to_owned()), ..PrivacyOptions::default() });

@@ -25,10 +25,10 @@ use crate::previous::PreviousReceipt;
 use crate::privacy::Privacy;
 use crate::settlement::SentDocument;
 use crate::transfer::Transfer;
-use crate::{Error, Result};
+use crate::{Result, Value};
 
 /// The longest name of a document, which is in the header of each of its parts.
-const MAX_NAME: usize = 64 << 10;
+pub(crate) const MAX_NAME: usize = 64 << 10;
 
 /// Options for sending documents.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl DocumentSender {
     ///
     /// # Errors
     ///
-    /// The session's, and [`Error::Value`] where options contradict each other or the layer does not support them.
+    /// The session's, and [`Value`] where options contradict each other or the layer does not support them.
     pub fn new(session: SessionHandle, options: DocumentOptions) -> Result<Self> {
         let agreement = session.agreement()?;
         let DocumentOptions { dehydrate, limits, in_flight, row_content, privacy, policy, authority, labels } = options;
@@ -123,7 +123,7 @@ impl DocumentSender {
     ///
     /// # Errors
     ///
-    /// [`Error::Value`] for a name that is too long or empty, the session's, and [`Error::Interrupted`].
+    /// [`Value`] for a name that is too long or empty, the session's, and [`Error::Interrupted`](crate::Error::Interrupted).
     pub fn send<W: Workspace>(
         &self,
         document: Document,
@@ -193,7 +193,7 @@ impl DocumentSender {
         transfer: impl FnOnce() -> Result<Ledger>,
     ) -> Result<SentDocument> {
         if name.is_empty() || name.len() > MAX_NAME {
-            return Err(Error::Value(format!("a document's name has 1 to {MAX_NAME} bytes")));
+            return Err(Value::NameLength.into());
         }
         if let Some(reason) = self.session.is_closed()? {
             return Err(penstock_pipestream_net::Error::Closed(reason).into());
@@ -243,13 +243,13 @@ impl fmt::Debug for DocumentSender {
 /// Reject privacy options that the layer does not support, or that contradict other options.
 fn check_privacy(privacy: &Privacy, policy: Option<&DocumentPolicy>, flat: bool, dehydrate: bool) -> Result<()> {
     let problem = if privacy.pads() && flat {
-        "pad_children needs layer 1, because layer 0 has no scopes"
+        Value::PaddingLayer
     } else if privacy.pads() && policy.is_some_and(|policy| !policy.is_strict()) {
-        "pad_children needs the policy strict, because padding counts as COMPLETE"
+        Value::PaddingPolicy
     } else if privacy.refers() && dehydrate {
-        "by_reference is for whole documents: dehydrate=False"
+        Value::ReferenceParts
     } else {
         return Ok(());
     };
-    Err(Error::Value(problem.to_owned()))
+    Err(problem.into())
 }

@@ -61,8 +61,7 @@ impl SentDocument {
             State::Settling(settlement) => Arc::new(DocumentOutcome::new(settlement.ledger)?),
             State::Done(outcome) => outcome,
             State::Broken => {
-                let message = "the document's ledger could not be concluded".to_owned();
-                return Err(penstock_pipestream_net::Error::misuse(message).into());
+                return Err(penstock_io::Error::internal("the document's ledger", "it could not be concluded").into());
             }
         };
         *state = State::Done(Arc::clone(&outcome));

@@ -1,6 +1,6 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Display};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_wire::ErrorKind;
@@ -30,9 +30,23 @@ pub enum Error {
     /// The caller broke a rule; nothing was sent.
     Misuse(String),
     /// Another process or another writer holds it, or changes it at the same time.
-    Busy(String),
+    Busy(Busy),
     /// A file or an object of this end does not have the expected content.
-    Content(String),
+    Content {
+        /// The file or the object.
+        place: String,
+        /// What is wrong with it.
+        problem: Problem,
+    },
+    /// There is more than fits.
+    Limit {
+        /// What there is too much of, such as "a batch".
+        what: &'static str,
+        /// The number of bytes.
+        bytes: u64,
+        /// The maximum number of bytes.
+        limit: u64,
+    },
     /// A task of this process ended without a result: it panicked, or the process is exiting.
     Task(Arc<JoinError>),
     /// The named part of this process has stopped, and so does nothing more for its callers.
@@ -50,15 +64,66 @@ pub enum Error {
     Forked,
 }
 
+/// Who holds or changes a thing at the same time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Busy {
+    /// Another process writes a folder.
+    #[error("{}: {holder}", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What is known of the other process, such as "another daemon has this journal".
+        holder: &'static str,
+    },
+    /// Another server listens on a Unix socket.
+    #[error("{}: another server listens there", path.display())]
+    Socket {
+        /// The path of the socket.
+        path: PathBuf,
+    },
+    /// Other writers change it so often that each try failed.
+    #[error("gave up after {tries} conflicts: other writers keep changing {what}")]
+    Conflict {
+        /// What they change.
+        what: String,
+        /// The number of tries.
+        tries: usize,
+    },
+    /// A later writer has taken it over.
+    #[error("{place}: {successor} since, and this one writes nothing more")]
+    TakenOver {
+        /// The place.
+        place: String,
+        /// What is known of the later writer, such as "another receiver has opened this spool".
+        successor: &'static str,
+    },
+}
+
+/// What is wrong with a file or an object.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Problem {
+    /// It is no segment of the log in its folder.
+    #[error("{0}")]
+    Log(penstock_log::Mismatch),
+    /// It is not what its name says, such as "the ID of a spool".
+    #[error("is not {0}")]
+    Not(&'static str),
+    /// It belongs to another one than the folder around it, such as "spool".
+    #[error("belongs to another {0}")]
+    Foreign(&'static str),
+    /// A library cannot decode it.
+    #[error("is damaged: {0}")]
+    Damaged(Cause),
+}
+
 impl Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { context, source } | Self::Internal { context, source } => write!(f, "{context}: {source}"),
-            Self::Tls { message, .. }
-            | Self::Misuse(message)
-            | Self::Busy(message)
-            | Self::Content(message)
-            | Self::Deadline(message) => f.write_str(message),
+            Self::Tls { message, .. } | Self::Misuse(message) | Self::Deadline(message) => f.write_str(message),
+            Self::Busy(busy) => busy.fmt(f),
+            Self::Content { place, problem } => write!(f, "{place} {problem}"),
+            Self::Limit { what, bytes, limit } => write!(f, "{what} has {bytes} bytes, and the limit is {limit}"),
             Self::Task(source) => source.fmt(f),
             Self::Stopped(part) => write!(f, "{part} has stopped"),
             Self::Forked => f.write_str("made before a fork; make a new one in the child process"),
@@ -73,9 +138,11 @@ impl StdError for Error {
             Self::Io { source, .. } | Self::Internal { source, .. } => Some(&**source),
             Self::Tls { source, .. } => source.as_ref().map(|source| &**source as _),
             Self::Task(source) => Some(&**source),
-            Self::Misuse(_)
+            Self::Content { problem: Problem::Damaged(source), .. } => Some(&**source),
+            Self::Content { problem: Problem::Log(_) | Problem::Foreign(_) | Problem::Not(_), .. }
+            | Self::Misuse(_)
             | Self::Busy(_)
-            | Self::Content(_)
+            | Self::Limit { .. }
             | Self::Stopped(_)
             | Self::Deadline(_)
             | Self::Forked => None,
@@ -96,7 +163,8 @@ impl Error {
             | Self::Task(_)
             | Self::Stopped(_)
             | Self::Internal { .. } => ErrorKind::Io,
-            Self::Content(_) => ErrorKind::Malformed,
+            Self::Content { .. } => ErrorKind::Malformed,
+            Self::Limit { .. } => ErrorKind::Limit,
             Self::Misuse(_) | Self::Forked => ErrorKind::Misuse,
             Self::Deadline(_) => ErrorKind::Deadline,
         }
@@ -107,8 +175,8 @@ impl From<penstock_log::Error> for Error {
     fn from(error: penstock_log::Error) -> Self {
         match error {
             penstock_log::Error::Io { context, source } => Self::Io { context, source: Arc::new(source) },
-            penstock_log::Error::Busy(message) => Self::Busy(message),
-            penstock_log::Error::Content(message) => Self::Content(message),
+            penstock_log::Error::Busy { folder, holder } => Self::Busy(Busy::Folder { folder, holder }),
+            penstock_log::Error::Content { path, mismatch } => Self::content(path.display(), Problem::Log(mismatch)),
         }
     }
 }
@@ -141,13 +209,18 @@ pub trait DriverError: From<Error> {
     }
 
     /// Make the error of something that another process or writer holds or changes.
-    fn busy(message: String) -> Self {
-        Error::Busy(message).into()
+    fn busy(busy: Busy) -> Self {
+        Error::Busy(busy).into()
     }
 
     /// Make the error of a file or an object with unexpected content.
-    fn content(message: String) -> Self {
-        Error::Content(message).into()
+    fn content(place: impl Display, problem: Problem) -> Self {
+        Error::Content { place: place.to_string(), problem }.into()
+    }
+
+    /// Make the error of a file or an object whose content a library cannot decode.
+    fn damaged(place: impl Display, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::content(place, Problem::Damaged(Arc::from(source.into())))
     }
 
     /// Make the error of a task that ended without a result.
@@ -203,6 +276,15 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_content_leads_to_what_the_library_said_where_the_bytes_do_not_decode() {
+        let error = Error::damaged("7.segment", io::Error::from(io::ErrorKind::InvalidData));
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::InvalidData));
+        assert!(error.to_string().starts_with("7.segment is damaged: "), "{error}");
+        assert!(Error::content("7.segment", Problem::Not("a segment")).source().is_none());
+    }
+
+    #[test]
     fn a_task_error_leads_to_the_reason_why_the_task_ended() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let task = runtime.spawn(async { panic!("a bug") });
@@ -219,12 +301,13 @@ mod tests {
         for (error, kind) in [
             (Error::Misuse(text()), misuse),
             (Error::Forked, misuse),
-            (Error::Busy(text()), io),
+            (Error::busy(Busy::Conflict { what: text(), tries: 3 }), io),
             (Error::Stopped("the spool"), io),
             (Error::internal("encoding", "it is too long"), io),
             (Error::tls(text()), io),
             (Error::memory(7), io),
-            (Error::Content(text()), ErrorKind::Malformed),
+            (Error::content("f", Problem::Foreign("spool")), ErrorKind::Malformed),
+            (Error::Limit { what: "a batch", bytes: 8, limit: 7 }, ErrorKind::Limit),
             (Error::Deadline(text()), ErrorKind::Deadline),
         ] {
             assert_eq!(error.kind(), kind, "{error:?}");

@@ -22,6 +22,6 @@ pub mod unix;
 
 pub use address::Addresses;
 pub use admission::{ConnectionLimits, IDLE_TIMEOUT};
-pub use error::{DriverError, Error, Result};
+pub use error::{Busy, DriverError, Error, Problem, Result};
 pub use penstock_wire::hex;
 pub use read_key::{MIN_KEY, ReadKey};

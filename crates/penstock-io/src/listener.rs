@@ -107,7 +107,7 @@ impl Listener {
         });
         let current = async {
             match &acceptor {
-                Some(acceptor) => admission.keep_certificate(acceptor).await,
+                Some(acceptor) => admission.reload_certificate(acceptor).await,
                 None => pending().await,
             }
         };

@@ -24,7 +24,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     fn is_healthy(&self) -> bool;
 
     /// Return why the server accepts no work although it was not stopped.
-    fn trouble(&self) -> Option<String> {
+    fn failure(&self) -> Option<String> {
         None
     }
 }

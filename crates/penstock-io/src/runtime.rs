@@ -284,12 +284,12 @@ impl<T> PerProcess<T> {
     }
 
     /// Return the value for changes, for callers that have already checked the process: the check costs a system call.
-    pub fn asked_mut(&mut self) -> Option<&mut T> {
+    pub fn mut_in_this_process(&mut self) -> Option<&mut T> {
         self.value.as_mut()
     }
 
     /// Return the value itself, for callers that have already checked the process.
-    pub fn asked_into_inner(mut self) -> Option<T> {
+    pub fn inner_in_this_process(mut self) -> Option<T> {
         self.value.take()
     }
 

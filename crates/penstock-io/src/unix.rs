@@ -11,7 +11,7 @@ use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::admission::BACKLOG;
-use crate::{DriverError as _, Error, Result};
+use crate::{Busy, DriverError as _, Error, Result};
 
 /// The file of a Unix socket. It is removed when this is dropped, unless another file has replaced it.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ fn clear(path: &Path) -> Result<()> {
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(context(error)),
-        Ok(()) | Err(_) => Err(Error::Busy(format!("{}: another server listens there", path.display()))),
+        Ok(()) | Err(_) => Err(Error::Busy(Busy::Socket { path: path.to_owned() })),
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
         .collect();
         assert!((1..100).contains(&waiting.len()), "{}", waiting.len());
         let refused = listen(&path).unwrap_err();
-        assert!(refused.to_string().ends_with("another server listens there"), "{refused}");
+        assert!(matches!(&refused, Error::Busy(Busy::Socket { path: busy }) if *busy == path), "{refused}");
         assert!(path.exists());
         drop((listener, file));
         assert!(!path.exists());
@@ -166,7 +166,7 @@ mod tests {
         let path = folder.path().join("socket");
         fs::write(&path, "mine").unwrap();
         let refused = listen(&path).unwrap_err();
-        assert!(refused.to_string().ends_with("exists and is not a socket"), "{refused}");
+        assert!(matches!(refused, Error::Misuse(_)), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         fs::remove_file(&path).unwrap();
         let (_listener, file) = listen(&path).unwrap();

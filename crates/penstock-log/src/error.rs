@@ -1,5 +1,8 @@
+use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use crate::recovery::DAMAGED;
 
 /// Why a log cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -13,19 +16,110 @@ pub enum Error {
         source: io::Error,
     },
     /// Another process writes the folder.
-    #[error("{0}")]
-    Busy(String),
+    #[error("{}: {holder}", folder.display())]
+    Busy {
+        /// The folder.
+        folder: PathBuf,
+        /// What the engine says of the other process, such as "another daemon has this journal".
+        holder: &'static str,
+    },
     /// The folder holds something else than this log, or something of another version.
-    #[error("{0}")]
-    Content(String),
+    #[error("{} {mismatch}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// How it differs from a segment of this log.
+        mismatch: Mismatch,
+    },
+}
+
+/// How a file differs from a segment of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Its header names another segment than its name does.
+    Number {
+        /// The number in the header.
+        found: u64,
+    },
+    /// Its header names another engine, or another version of this one's records.
+    Kind {
+        /// What a log of this engine is.
+        what: &'static str,
+        /// The kind in the header.
+        found: [u8; 8],
+    },
+    /// It belongs to another log of this engine.
+    Log,
+    /// Nothing in it says that it is a segment.
+    Unknown {
+        /// What a log of this engine is.
+        what: &'static str,
+        /// The number in its name.
+        number: u64,
+    },
+    /// The engine does not know one of its records.
+    Record {
+        /// Where the record begins.
+        offset: u64,
+    },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number { found } => write!(f, "is segment {found} by its content"),
+            Self::Kind { what, found } => {
+                let found = found.escape_ascii();
+                write!(f, "is no segment of {what} of this version: it says that it is one of \"{found}\"")
+            }
+            Self::Log => f.write_str("is a segment of another log"),
+            Self::Unknown { what, number } => write!(
+                f,
+                "is no segment of {what} of this version, or it is damaged: name it {number:020}{DAMAGED} to go on without \
+                 what is in it"
+            ),
+            Self::Record { offset } => write!(f, "has a record of another version at byte {offset}"),
+        }
+    }
 }
 
 /// Return type of what opens a log.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Return the error of a file that is no segment of this log.
+    pub(crate) fn content(path: &Path, mismatch: Mismatch) -> Self {
+        Self::Content { path: path.to_owned(), mismatch }
+    }
+
     /// Return the error of a file.
     pub(crate) fn file(doing: &str, path: &Path, source: io::Error) -> Self {
         Self::Io { context: format!("{doing} {}", path.display()), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mismatch_says_what_the_file_is_or_what_to_do_with_it() {
+        let what = "a test";
+        for (mismatch, message) in [
+            (Mismatch::Number { found: 3 }, "1.log is segment 3 by its content"),
+            (
+                Mismatch::Kind { what, found: *b"other  1" },
+                "1.log is no segment of a test of this version: it says that it is one of \"other  1\"",
+            ),
+            (Mismatch::Log, "1.log is a segment of another log"),
+            (
+                Mismatch::Unknown { what, number: 1 },
+                "1.log is no segment of a test of this version, or it is damaged: name it 00000000000000000001.damaged to go \
+                 on without what is in it",
+            ),
+            (Mismatch::Record { offset: 48 }, "1.log has a record of another version at byte 48"),
+        ] {
+            assert_eq!(Error::content(Path::new("1.log"), mismatch).to_string(), message);
+        }
     }
 }

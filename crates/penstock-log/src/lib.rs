@@ -23,35 +23,35 @@
 //!   that a crash has cut. A seal says only that, and need not be waited for ([`Log::seal_unsynced`]). A record without a body ends
 //!   behind its head.
 //! - `label` belongs to the engine. It stands in the head, so that it says whose body is broken.
-//! - `key` is made of `log` and the segment's number. No payload can look like a head, because nobody who sends one knows it.
+//! - `key` is made of `log` and the segment's number. No payload can look like a head, because no peer knows the key.
 //!
 //! # Policy
 //!
-//! 1. A record counts when `fdatasync` has returned, and for a new segment `fsync` of its folder. Its waiter hears of it then.
+//! 1. A record counts when `fdatasync` has returned, and for a new segment `fsync` of its folder. Then its waiter gets its answer.
 //! 2. **A torn tail that was never acknowledged is cut**: bytes at the end of the last segment that are no whole record, where no
 //!    later record says that they were synced. It is logged as WARN.
 //! 3. **Damage in front of something that was synced loses the records that it hit, and no other.** The file is kept aside under a
 //!    second name, `NAME.damaged`; where that name has other damage, under `NAME.2.damaged`, and so on. The engine gets a [`Hole`], which names the place for its readers; ERROR is logged, and
 //!    [`Log::damaged`] counts. The next record is found by its head. A head with one wrong bit is repaired.
 //! 4. **A failed write or fsync fails its waiters.** Nothing is ever written to the same segment again: the file is cut back to what
-//!    was synced, the next append begins a new segment, and the header of that one says where this one ended. What failed does not
-//!    come back, once a later append has succeeded.
-//! 5. A start writes the last segment again, with a seal behind it, unless one is there: what breaks from then on is damage. It may have
-//!    read what is in the system's memory alone, and after a sync of an earlier process that failed no sync brings that to the disk. (A disk
+//!    was synced, the next append begins a new segment, and the header of that one says where this one ended. A record that
+//!    failed does not come back once a later append has succeeded.
+//! 5. A start writes the last segment again, with a seal behind it, unless one is there: bytes that change later are damage. The
+//!    start may have read bytes that are in the system's memory only, and once a sync of an earlier process has failed, no later sync brings them to the disk. (A disk
 //!    that is full gets a sync alone, and a WARN.) Then the next append begins a new segment.
-//! 6. A file that nobody can tell from another program's stops the start. Once an operator has named it `NUMBER.damaged` all of it is
-//!    a hole, and no segment takes its number.
+//! 6. A file that may be another program's stops the start. Once an operator has named it `NUMBER.damaged`, the whole file
+//!    is a hole, and no segment takes its number.
 //!
 //! # Removal
 //!
-//! A removed segment is gone for good once its folder was synced; until then a crash may bring it back. What the engine would make of it
-//! decides how it is removed:
+//! A removal is durable once the folder was synced; until then a crash may bring the segment back. An engine removes a segment
+//! by the effect that its return would have:
 //!
-//! - An engine that ignores it, because a record in a segment that stays stands for all that is in it, removes segments in any
+//! - An engine that ignores the segment, because a later record replaces all its records, removes segments in any
 //!   order and without a sync ([`Log::remove`]).
-//! - An engine that would believe it gives an order ([`Log::remove_in_order`]). Wherever a crash or a failure comes, the segments that are left are
+//! - An engine that would replay the segment gives an order ([`Log::remove_in_order`]). Wherever a crash or a failure comes, the segments that are left are
 //!   the last ones of that order. *Oldest first*: a record that ends what an earlier one began never goes before it. *Newest first*:
-//!   what is left is the log as it was at some time before.
+//!   the rest is the log as it was at an earlier time.
 //!
 //! # Bounds
 //!
@@ -74,12 +74,12 @@ mod segment;
 
 pub use commit::{GROUP, GroupCommit, Writer};
 pub use disk::{Disk, DiskFile, PrivateDisk, SystemDisk, is_full, read, read_range};
-pub use error::{Error, Result};
+pub use error::{Error, Mismatch, Result};
 pub use frame::{Framing, Head, LONGEST, Label, Length};
 pub use header::{HEADER, repair_bit};
 pub use lock::FolderLock;
-pub use log::{Appended, Log, Record};
-pub use recovery::{Earlier, Replay, look};
+pub use log::{Log, Placement, Record};
+pub use recovery::{EarlierSegment, Replay, look};
 pub use replace::{keep_aside, make_folder, parent, replace};
 pub use scan::{Entry, Hole};
 pub use segment::Format;

@@ -10,15 +10,15 @@ use crate::{Error, Result};
 pub struct FolderLock(File);
 
 impl FolderLock {
-    /// Lock the folder by its file `name`. `taken` is the message for a folder that another process has locked, such as "another
+    /// Lock the folder by its file `name`. `holder` is the message for a folder that another process has locked, such as "another
     /// daemon has this journal".
-    pub fn take(folder: &Path, name: &str, taken: &str) -> Result<Self> {
+    pub fn take(folder: &Path, name: &str, holder: &'static str) -> Result<Self> {
         let path = folder.join(name);
         let failed = |error| Error::file("cannot lock", &path, error);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(Error::Busy(format!("{}: {taken}", folder.display()))),
+            Err(TryLockError::WouldBlock) => Err(Error::Busy { folder: folder.to_owned(), holder }),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }
@@ -44,7 +44,7 @@ mod tests {
         // What a forked child would have.
         let _inherited = lock.0.try_clone().unwrap();
         let refused = FolderLock::take(folder.path(), "lock", "somebody has it").unwrap_err();
-        assert!(refused.to_string().ends_with(": somebody has it"));
+        assert!(matches!(refused, Error::Busy { folder: busy, holder: "somebody has it" } if busy == folder.path()));
         drop(lock);
         FolderLock::take(folder.path(), "lock", "somebody has it").unwrap();
     }

@@ -39,7 +39,7 @@ struct Open {
 
 /// The places of records that were appended and are durable.
 #[derive(Debug)]
-pub struct Appended {
+pub struct Placement {
     /// The segment's number.
     pub segment: u64,
     /// Its file, which stays readable when the segment is removed.
@@ -141,7 +141,7 @@ impl Log {
 
     /// Append records together; they are durable when this returns. If it fails, none of them is, and none of them comes back
     /// once a later append has succeeded.
-    pub fn append<R: Record>(&mut self, records: &[R]) -> io::Result<Appended> {
+    pub fn append<R: Record>(&mut self, records: &[R]) -> io::Result<Placement> {
         let (mut parts, mut bodies) = (Vec::new(), Vec::with_capacity(records.len()));
         let mut length = 0;
         for record in records {
@@ -168,7 +168,7 @@ impl Log {
         self.scratch = scratch;
         self.scratch.clear();
         self.scratch.shrink_to(SCRATCH);
-        written.map(|()| Appended { segment: number, file, offsets })
+        written.map(|()| Placement { segment: number, file, offsets })
     }
 
     /// Return the segment for a group of this length: the open one, or a new one if the group does not fit.

@@ -11,12 +11,12 @@ use crate::frame::{Frame, Framing, Head, Length};
 use crate::header::{Header, is_begun};
 use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
 use crate::segment::{Format, Segment};
-use crate::{Disk, DiskFile, Error, HEADER, Result};
+use crate::{Disk, DiskFile, Error, HEADER, Mismatch, Result};
 
 /// Number of digits of a segment's number in its name.
 const DIGITS: usize = 20;
 /// Suffix of the number of a segment that an operator has given up, and of the name of a damaged segment's copy.
-const DAMAGED: &str = ".damaged";
+pub(crate) const DAMAGED: &str = ".damaged";
 
 /// An engine that is given the contents of a log.
 pub trait Replay {
@@ -41,19 +41,19 @@ pub trait Replay {
     }
 
     /// Return how to read a segment that begins with these bytes, if an earlier version wrote it.
-    fn earlier(&self, _number: u64, _start: &[u8]) -> Option<Earlier> {
+    fn earlier(&self, _number: u64, _start: &[u8]) -> Option<EarlierSegment> {
         None
     }
 
     /// Return how to read a segment whose header is unreadable, if an earlier version may have written it. This is called only
     /// if no segment of this version has a lower number.
-    fn headless(&self, _number: u64, _segment: &[u8]) -> Option<Earlier> {
+    fn headless(&self, _number: u64, _segment: &[u8]) -> Option<EarlierSegment> {
         None
     }
 }
 
 /// A segment of an earlier format.
-pub struct Earlier {
+pub struct EarlierSegment {
     /// The framing of its records.
     pub framing: Box<dyn Framing>,
     /// Its number: that of its header, or that of its name if the header is damaged.
@@ -89,7 +89,7 @@ enum Start {
     Whole(Header),
     /// With one wrong bit.
     Repaired(Header),
-    Earlier(Earlier),
+    Earlier(EarlierSegment),
     Unknown,
 }
 
@@ -205,7 +205,7 @@ fn take_just_made(parts: &mut Vec<Part>) -> Option<Part> {
 }
 
 /// A segment that was read.
-struct Loaded {
+struct LoadedSegment {
     number: u64,
     path: PathBuf,
     file: Arc<dyn DiskFile>,
@@ -221,7 +221,7 @@ struct Loaded {
     earlier: bool,
 }
 
-impl Loaded {
+impl LoadedSegment {
     fn scan(&self, is_ended: bool) -> Scan<'_> {
         let Self { number, bytes, framing, earlier, .. } = self;
         let is_ended = is_ended || self.is_ended;
@@ -257,13 +257,10 @@ impl Recovery<'_> {
         let file = self.open(&path).map_err(failed)?;
         let bytes = read_start(&*file, HEADER).map_err(failed)?;
         let length = file.length().map_err(failed)?;
-        let other = |found: u64| Error::Content(format!("{} is segment {found} by its content", path.display()));
+        let other = |found: u64| Error::content(&path, Mismatch::Number { found });
         let start = match (Header::read(&bytes), self.replay.earlier(number, &bytes)) {
             (Some(header), _) if !self.is_ours(&header) => {
-                let (path, what, kind) = (path.display(), self.format.what, header.kind.escape_ascii());
-                let message =
-                    format!("{path} is no segment of {what} of this version: it says that it is one of \"{kind}\"");
-                return Err(Error::Content(message));
+                return Err(Error::content(&path, Mismatch::Kind { what: self.format.what, found: header.kind }));
             }
             (Some(header), _) if header.number != number => return Err(other(header.number)),
             (Some(header), _) => Start::Whole(header),
@@ -291,15 +288,14 @@ impl Recovery<'_> {
         for part in parts {
             let Some(header) = part.start.header() else { continue };
             if *log.get_or_insert(header.log) != header.log {
-                let message = format!("{} is a segment of another log", part.path.display());
-                return Err(Error::Content(message));
+                return Err(Error::content(&part.path, Mismatch::Log));
             }
         }
         Ok(log)
     }
 
     /// Read a segment. `end_by_next` is its length according to the next header: bytes behind that were never acknowledged.
-    fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<Loaded> {
+    fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<LoadedSegment> {
         let Part { number, path, start, .. } = part;
         let failed = |error| Error::file("cannot read", &path, error);
         let file = self.open(&path).map_err(failed)?;
@@ -334,12 +330,12 @@ impl Recovery<'_> {
             bytes.truncate(end);
         }
         let is_ended = by_framing.is_some() || end_by_next.is_some();
-        Ok(Loaded { number, path, file, bytes, frame, framing, is_damaged, missing, is_ended, earlier })
+        Ok(LoadedSegment { number, path, file, bytes, frame, framing, is_damaged, missing, is_ended, earlier })
     }
 
     /// Return how an earlier version reads a segment whose header is unreadable. A segment of this version must not be taken for
     /// one: it has a number above the first of this version.
-    fn headless(&self, number: u64, bytes: &[u8]) -> Option<Earlier> {
+    fn headless(&self, number: u64, bytes: &[u8]) -> Option<EarlierSegment> {
         self.first.is_none_or(|first| number < first).then(|| self.replay.headless(number, bytes)).flatten()
     }
 
@@ -347,7 +343,7 @@ impl Recovery<'_> {
     ///
     /// If only the process died, its last write may be in the system's memory only; if its last sync failed, a later one does not
     /// report that. So the file is written again.
-    fn secure(&mut self, last: &mut Loaded) -> Result<()> {
+    fn secure(&mut self, last: &mut LoadedSegment) -> Result<()> {
         let mut holes: Vec<_> = last.is_damaged.then(|| (0, last.framing.header() as u64)).into_iter().collect();
         let found = last.scan(false).run(&mut |item| {
             holes.extend(if let Item::Hole(hole) = item { Some((hole.start, hole.end)) } else { None });
@@ -374,7 +370,7 @@ impl Recovery<'_> {
     }
 
     /// Replace a segment by a copy. Return `false` if the disk is full.
-    fn write_again(&self, last: &mut Loaded) -> Result<bool> {
+    fn write_again(&self, last: &mut LoadedSegment) -> Result<bool> {
         let (length, failed) = (last.bytes.len(), |error| Error::file("cannot write again", &last.path, error));
         let seal = Head { length: Length::Seal, synced: length as u64, label: [0; 16] };
         // An earlier format has no seal.
@@ -392,8 +388,8 @@ impl Recovery<'_> {
     }
 
     /// Give the engine the contents of a segment.
-    fn replay(&mut self, segment: Loaded, is_ended: bool) -> Result<()> {
-        let Loaded { number, path, file, is_damaged, missing, earlier, .. } = &segment;
+    fn replay(&mut self, segment: LoadedSegment, is_ended: bool) -> Result<()> {
+        let LoadedSegment { number, path, file, is_damaged, missing, earlier, .. } = &segment;
         self.replay.segment(*number, file);
         let mut holes = Vec::new();
         let replay = &mut *self.replay;
@@ -436,14 +432,7 @@ impl Recovery<'_> {
             let is_first = frame.head(records).is_some_and(|head| head.synced == HEADER as u64);
             (is_first && (heads(frame, 1) || frame.begins_with_body(records))).then_some(frame)
         };
-        known.or_else(by_head).ok_or_else(|| {
-            Error::Content(format!(
-                "{} is no segment of {} of this version, or it is damaged: name it {number:020}{DAMAGED} to go on without \
-                 what is in it",
-                path.display(),
-                self.format.what
-            ))
-        })
+        known.or_else(by_head).ok_or_else(|| Error::content(path, Mismatch::Unknown { what: self.format.what, number }))
     }
 
     /// Report a segment that an operator has given up.
@@ -475,7 +464,7 @@ impl Recovery<'_> {
     }
 
     /// Report the damaged places of a segment, and keep its file so that it can be examined.
-    fn tell(&mut self, segment: &Loaded, holes: &[(u64, u64)]) {
+    fn tell(&mut self, segment: &LoadedSegment, holes: &[(u64, u64)]) {
         if holes.is_empty() {
             return;
         }
@@ -495,7 +484,7 @@ impl Recovery<'_> {
 
     /// Keep the file of a damaged segment under another name. Return the name, and the error if that failed. A copy of the same
     /// damage by an earlier start is enough; a copy of other damage stays beside it.
-    fn keep(&self, segment: &Loaded, holes: &[(u64, u64)]) -> (PathBuf, Option<io::Error>) {
+    fn keep(&self, segment: &LoadedSegment, holes: &[(u64, u64)]) -> (PathBuf, Option<io::Error>) {
         let place = |(start, end)| Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
         let is_same = |found: &[u8]| {
             let mut places = holes.iter().copied().filter_map(place);

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ops::ControlFlow;
 
 use crate::frame::{Framing, Head, Label, Length};
-use crate::{Error, Result};
+use crate::{Error, Mismatch, Result};
 
 /// A record that is whole.
 #[derive(Debug, Clone, Copy)]
@@ -197,6 +197,5 @@ impl<'a> Scan<'a> {
 
 /// Return the error of an engine that cannot read a record.
 pub(crate) fn foreign(path: &std::path::Path, entry: &Entry<'_>) -> Error {
-    let path = path.display();
-    Error::Content(format!("{path} has a record of another version at byte {}", entry.offset))
+    Error::content(path, Mismatch::Record { offset: entry.offset })
 }

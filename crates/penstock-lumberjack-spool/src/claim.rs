@@ -12,8 +12,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use penstock_io::DriverError as _;
 use penstock_io::storage::ObjectPrefix;
+use penstock_io::{Busy, DriverError as _};
 
 use crate::requests::{create, get, list, remove};
 use crate::{Error, Result};
@@ -72,10 +72,10 @@ impl Claim {
             claim.check()?;
             return Ok(claim);
         }
-        Err(Error::busy(format!("{}: other receivers open this spool again and again", place.uri())))
+        Err(Error::busy(Busy::Conflict { what: format!("the spool {}", place.uri()), tries: TRIES }))
     }
 
-    /// Fails as a misuse where another receiver has taken the spool over. Blocks.
+    /// Fails as busy where another receiver has taken the spool over. Blocks.
     pub(super) fn check(&self) -> Result<()> {
         if !self.is_lost.load(Ordering::SeqCst)
             && get(&self.place, &self.name)?.as_deref() == Some(self.content.as_bytes())
@@ -83,9 +83,7 @@ impl Claim {
             return Ok(());
         }
         self.is_lost.store(true, Ordering::SeqCst);
-        let uri = self.place.uri();
-        Err(Error::busy(format!(
-            "{uri}: another receiver has opened this spool since, and this one writes nothing more"
-        )))
+        let successor = "another receiver has opened this spool";
+        Err(Error::busy(Busy::TakenOver { place: self.place.uri().to_owned(), successor }))
     }
 }

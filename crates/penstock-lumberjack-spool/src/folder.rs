@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use penstock_io::sync::lock;
-use penstock_io::{DriverError as _, hex};
+use penstock_io::{DriverError as _, Problem, hex};
 use penstock_log::{Disk, DiskFile, FolderLock, SystemDisk, make_folder, read, read_range, replace};
 
 use crate::dedup::Recent;
@@ -18,7 +18,7 @@ use crate::options::Ack;
 use crate::recovery::recover;
 use crate::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
 use crate::shared::{Counters, Shared};
-use crate::store::{Position, SegmentInfo, Store};
+use crate::store::{Missing, Position, SegmentInfo, Store};
 use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Result};
 
@@ -68,7 +68,7 @@ struct Folder {
 impl Folder {
     fn id(&self) -> Result<Option<SpoolId>> {
         let Some(text) = self.file(ID)? else { return Ok(None) };
-        let wrong = || Error::content(format!("{} is not the ID of a spool", self.path.join(ID).display()));
+        let wrong = || Error::content(self.path.join(ID).display(), Problem::Not("the ID of a spool"));
         std::str::from_utf8(&text).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
     }
 
@@ -107,9 +107,7 @@ impl Folder {
         let bytes = self.disk.open_to_read(&path).and_then(|file| read_range(&*file, range));
         bytes.map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {
-                return Error::misuse(format!(
-                    "segment {segment} of the spool is gone: all its named readers had read it"
-                ));
+                return Missing::Segment { segment }.into();
             }
             Error::file("cannot read", &path, error)
         })

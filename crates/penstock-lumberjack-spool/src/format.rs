@@ -122,6 +122,11 @@ pub(super) struct Header {
     pub(super) length: u64,
 }
 
+/// Return the error of more bytes than a spool takes at a time.
+pub(super) fn limit(what: &'static str, bytes: u64, limit: u64) -> Error {
+    penstock_io::Error::Limit { what, bytes, limit }.into()
+}
+
 fn size(length: usize) -> u32 {
     // Checked against MAX_RECORD before.
     u32::try_from(length).unwrap_or(u32::MAX)
@@ -144,8 +149,14 @@ pub(super) fn u64_le(reader: &mut Reader<'_>) -> Option<u64> {
     Some(u64::from_le_bytes(reader.take(8).ok()?.try_into().ok()?))
 }
 
-pub(super) fn arrow(error: &ArrowError) -> Error {
-    Error::misuse(format!("a batch cannot be kept: {error}"))
+/// Return the error of a record whose batch does not decode.
+pub(super) fn damaged(error: ArrowError) -> Error {
+    Error::damaged("a record of the spool", error)
+}
+
+/// Return the error of a batch that does not encode: all batches have the raw layout, so all do.
+fn unencodable(error: ArrowError) -> Error {
+    Error::internal("a batch cannot be kept", error)
 }
 
 /// Writes records.
@@ -157,8 +168,8 @@ pub(super) struct Encoder {
 impl Encoder {
     pub(super) fn new() -> Result<Self> {
         let layout = Layout::raw().schema();
-        let mut stream = StreamEncoder::try_new(&layout).map_err(|error| arrow(&error))?;
-        let mut first = stream.encode(&RecordBatch::new_empty(layout)).map_err(|error| arrow(&error))?;
+        let mut stream = StreamEncoder::try_new(&layout).map_err(unencodable)?;
+        let mut first = stream.encode(&RecordBatch::new_empty(layout)).map_err(unencodable)?;
         // The first call gives the schema's message and then the batch's, which is cut off by its own length.
         let whole: Vec<u8> = first.drain(..).flat_map(|buffer| buffer.as_slice().to_vec()).collect();
         let schema = message_length(&whole).and_then(|length| whole.get(..length)).unwrap_or_default().to_vec();
@@ -178,11 +189,11 @@ impl Encoder {
         into: &mut Vec<u8>,
     ) -> Result<Entry> {
         let start = into.len();
-        let buffers = self.stream.encode(batch).map_err(|error| arrow(&error))?;
+        let buffers = self.stream.encode(batch).map_err(unencodable)?;
         let body: usize = buffers.iter().map(Buffer::len).sum::<usize>().next_multiple_of(8);
         let bytes = RECORD_HEAD + origin_length(sent) + body + HASH;
         if bytes > MAX_RECORD {
-            return Err(Error::misuse(format!("a record of {bytes} bytes; a spool takes {MAX_RECORD} at a time")));
+            return Err(limit("a record", bytes as u64, MAX_RECORD as u64));
         }
         into.reserve(bytes);
         put_head(RECORD, [batch.num_rows(), body], (seed, first), sent, into);
@@ -379,14 +390,14 @@ impl Decoder {
     /// With the schema of the segment's header.
     pub(super) fn new(schema: &[u8]) -> Result<Self> {
         let mut stream = StreamDecoder::new().with_require_alignment(false);
-        stream.decode(&mut Buffer::from(schema)).map_err(|error| arrow(&error))?;
+        stream.decode(&mut Buffer::from(schema)).map_err(damaged)?;
         Ok(Self { stream })
     }
 
     /// The batch of a record's message.
     pub(super) fn batch(&mut self, message: &Buffer) -> Result<RecordBatch> {
         let mut message = message.clone();
-        let batch = self.stream.decode(&mut message).map_err(|error| arrow(&error))?;
-        batch.ok_or_else(|| Error::content("a record has no batch".into()))
+        let batch = self.stream.decode(&mut message).map_err(damaged)?;
+        batch.ok_or_else(|| Error::damaged("a record of the spool", "it has no batch"))
     }
 }

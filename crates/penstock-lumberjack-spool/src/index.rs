@@ -44,7 +44,7 @@ pub(super) fn next_number(last: Option<u64>, readers: &BTreeMap<String, Position
 fn write_readers(readers: &BTreeMap<String, Position>) -> Result<Vec<u8>> {
     let plain: BTreeMap<&str, (u64, u64)> =
         readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
-    serde_json::to_vec(&plain).map_err(|error| Error::content(error.to_string()))
+    serde_json::to_vec(&plain).map_err(|error| Error::internal("the positions of the readers", error))
 }
 
 pub(super) fn read_readers(bytes: &[u8]) -> serde_json::Result<BTreeMap<String, Position>> {

@@ -10,7 +10,7 @@ use object_store::{ObjectStoreExt as _, PutMode};
 use penstock_io::runtime::block_on;
 use penstock_io::storage::ObjectPrefix;
 use penstock_io::sync::lock;
-use penstock_io::{DriverError as _, hex};
+use penstock_io::{DriverError as _, Problem, hex};
 
 use crate::claim::Claim;
 use crate::dedup::Recent;
@@ -29,7 +29,7 @@ const CONCURRENT: usize = 32;
 
 fn read_id(place: &ObjectPrefix) -> Result<Option<SpoolId>> {
     let Some(bytes) = get(place, ID)? else { return Ok(None) };
-    let wrong = || Error::content(format!("{}/{ID} is not the ID of a spool", place.uri()));
+    let wrong = || Error::content(format!("{}/{ID}", place.uri()), Problem::Not("the ID of a spool"));
     std::str::from_utf8(&bytes).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
 }
 

@@ -8,9 +8,9 @@ use arrow_select::concat::concat_batches;
 use penstock_io::DriverError as _;
 use penstock_lumberjack_net::columns::{Layout, reshape};
 
-use crate::format::{Decoder, RECORD_HEAD, Record, arrow, read_entry, read_header, read_record, verify};
+use crate::format::{Decoder, RECORD_HEAD, Record, damaged, read_entry, read_header, read_record, verify};
 use crate::names::segment_name;
-use crate::store::{Position, SegmentInfo, Store};
+use crate::store::{Missing, Position, SegmentInfo, Store};
 use crate::{Error, Result};
 
 /// Segments that are asked for at a time.
@@ -61,7 +61,7 @@ pub struct Plan {
 
 /// Divides what lies behind a position, up to another one or to the end.
 ///
-/// Fails as a misuse where a segment behind the position has been removed, or the spool does not reach to a position.
+/// Fails with [`Missing`] as its source where a segment behind the position has been removed, or the spool does not reach to a position.
 pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits: PlanLimits) -> Result<Plan> {
     let mut plan = Plan { pieces: Vec::new(), end: start };
     let mut left = (limits.rows, limits.bytes);
@@ -97,7 +97,7 @@ fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) 
         Some(info) if info.number == segment => info.reaches(row),
         _ if segment == 0 => row == 0,
         Some(_) => {
-            return Err(Error::misuse(format!("segment {segment} of the spool is gone, and not all of it was read")));
+            return Err(Missing::Segment { segment }.into());
         }
         None if row > 0 => false,
         // The next one; nothing is in it yet.
@@ -107,7 +107,7 @@ fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) 
 }
 
 fn beyond(Position { segment, row }: Position) -> Error {
-    Error::misuse(format!("the spool does not reach to row {row} of segment {segment}: is it the spool that was read?"))
+    Missing::Row { segment, row }.into()
 }
 
 /// Takes what is wanted of a segment; false: there is enough.
@@ -214,7 +214,7 @@ impl Reader {
         let Some(first) = self.waiting.first() else { return Ok(None) };
         let batch = match self.waiting.as_slice() {
             [only] => only.clone(),
-            several => concat_batches(first.schema_ref(), several).map_err(|error| arrow(&error))?,
+            several => concat_batches(first.schema_ref(), several).map_err(damaged)?,
         };
         self.waiting.clear();
         reshape(&self.layout, &batch).map(Some)

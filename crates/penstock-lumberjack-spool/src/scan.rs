@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use penstock_io::DriverError as _;
+use penstock_io::{DriverError as _, Problem};
 use penstock_log::{DiskFile, read, read_range};
 
 use crate::format::{
@@ -164,7 +164,7 @@ pub(super) fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number:
     if header.spool == *spool && header.segment == number {
         return Ok(());
     }
-    Err(Error::content(format!("{} belongs to another spool", path.display())))
+    Err(Error::content(path.display(), Problem::Foreign("spool")))
 }
 
 #[cfg(test)]

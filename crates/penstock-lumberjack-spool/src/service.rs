@@ -170,7 +170,7 @@ impl ReadRequest {
 
     fn look_up(self, store: &dyn Store) -> Result<Found> {
         let json = |bytes: serde_json::Result<Vec<u8>>| {
-            bytes.map(Found::Json).map_err(|error| Error::content(error.to_string()))
+            bytes.map(Found::Json).map_err(|error| Error::internal("an answer to a reader", error))
         };
         match self {
             Self::Spool => json(serde_json::to_vec(&serde_json::json!({"spool": store.spool()?}))),

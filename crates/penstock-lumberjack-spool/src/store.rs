@@ -3,10 +3,36 @@
 use std::fmt;
 use std::ops::Range;
 
+use penstock_io::DriverError as _;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::format::Entry;
+use crate::{Error, Result};
+
+/// What a reader asks for and the spool does not have. It is the `source()` of the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// A segment was removed.
+    #[error("segment {segment} of the spool is gone: all its named readers had read it")]
+    Segment {
+        /// Its number.
+        segment: u64,
+    },
+    /// The spool ends in front of a row.
+    #[error("the spool does not reach to row {row} of segment {segment}: is it the spool that was read?")]
+    Row {
+        /// The number of the segment.
+        segment: u64,
+        /// The number of the row in the segment.
+        row: u64,
+    },
+}
+
+impl From<Missing> for Error {
+    fn from(missing: Missing) -> Self {
+        Self::io("cannot read", missing)
+    }
+}
 
 /// A place between two rows: the next row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

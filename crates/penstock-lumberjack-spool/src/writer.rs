@@ -11,7 +11,7 @@ use penstock_lumberjack_net::{ConnectionEnd, Delivery};
 use tokio::sync::oneshot;
 
 use crate::dedup::Recent;
-use crate::format::{self, Encoder, Entry, HeadSeed, Sent, footer};
+use crate::format::{self, Encoder, Entry, HeadSeed, Sent, footer, limit};
 use crate::options::{Ack, SpoolOptions};
 use crate::shared::{Counters, Shared};
 use crate::store::Position;
@@ -196,7 +196,7 @@ impl Writer {
     fn put(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
         let wanted = bytes.len() as u64;
         if wanted > self.options.max_bytes {
-            return Err(Error::misuse(format!("{wanted} bytes at a time; the spool keeps {}", self.options.max_bytes)));
+            return Err(limit("a write", wanted, self.options.max_bytes));
         }
         if !self.shared.index.wait_for_room(wanted, self.options.max_bytes) {
             return Err(Error::stopped("the spool"));

@@ -57,7 +57,7 @@ impl Dialer {
         let endpoint = transport::client_endpoint(Runtime::current()?, address, self.mtu)?;
         let connecting = endpoint
             .connect_with(self.config.clone(), address, &self.server_name)
-            .map_err(|error| Error::misuse(format!("cannot connect to {address}: {error}")))?;
+            .map_err(|error| transport::connect_error(address, error))?;
         let connection = match timeout(self.handshake_timeout, connecting).await {
             Ok(connected) => connected.map_err(|error| handshake_error(address, error))?,
             Err(_) => return Err(self.timeout_error()),

@@ -13,6 +13,9 @@ pub enum Error {
     /// The peer has refused a request, with its reason.
     #[error("{}: {}", .0.code, .0.message)]
     Refused(Reason),
+    /// The peer has not said yet what it is capable of.
+    #[error("the capabilities are not agreed yet")]
+    Negotiating,
     /// The entity ended before the request was carried out.
     #[error("{0}")]
     Ended(&'static str),
@@ -31,7 +34,7 @@ impl Error {
             Self::Local(error) => error.kind(),
             Self::Protocol(error) => error.kind(),
             Self::Refused(_) => ErrorKind::Violation,
-            Self::Ended(_) | Self::Closed(_) => ErrorKind::Io,
+            Self::Negotiating | Self::Ended(_) | Self::Closed(_) => ErrorKind::Io,
         }
     }
 
@@ -40,7 +43,7 @@ impl Error {
         match self {
             Self::Protocol(error) => Some(error.code()),
             Self::Refused(reason) | Self::Closed(reason) => Some(reason.code),
-            Self::Local(_) | Self::Ended(_) => None,
+            Self::Local(_) | Self::Negotiating | Self::Ended(_) => None,
         }
     }
 
@@ -50,7 +53,7 @@ impl Error {
             Self::Protocol(error) => error.code(),
             Self::Refused(reason) | Self::Closed(reason) => reason.code,
             Self::Local(penstock_io::Error::Deadline(_)) => ErrorCode::IdleTimeout,
-            Self::Local(_) | Self::Ended(_) => ErrorCode::InternalError,
+            Self::Local(_) | Self::Negotiating | Self::Ended(_) => ErrorCode::InternalError,
         }
     }
 
@@ -60,7 +63,7 @@ impl Error {
             Self::Protocol(error) => error.message(),
             Self::Refused(reason) => reason.message.clone(),
             Self::Closed(reason) => format!("the session is closed: {}", reason.message),
-            Self::Local(_) | Self::Ended(_) => self.to_string(),
+            Self::Local(_) | Self::Negotiating | Self::Ended(_) => self.to_string(),
         }
     }
 }

@@ -106,7 +106,7 @@ impl SessionHandle {
     pub fn agreement(&self) -> Result<Agreement> {
         match &*self.shared()?.phase.borrow() {
             Phase::Open(agreement) => Ok(*agreement),
-            Phase::Negotiating => Err(Error::misuse("the capabilities are not agreed yet".into())),
+            Phase::Negotiating => Err(Error::Negotiating),
             Phase::Ending(reason) | Phase::Closed(reason) => Err(closed(reason)),
         }
     }

@@ -462,7 +462,7 @@ fn open_state(
 /// Accept connections until the endpoint is closed, and keep the certificate current meanwhile.
 async fn accept(inner: Arc<Inner>) {
     tokio::select! {
-        never = inner.admission.keep_certificate(&inner.acceptor) => match never {},
+        never = inner.admission.reload_certificate(&inner.acceptor) => match never {},
         () = accept_connections(&inner) => {}
     }
 }

@@ -18,8 +18,8 @@ use penstock_pipestream::{ErrorCode, Reason};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::crypto::{CryptoError, HmacKey};
 use quinn::{
-    Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime as _, ServerConfig,
-    TokioRuntime, TransportConfig, VarInt,
+    ConnectError, Connection, ConnectionError, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime as _,
+    ServerConfig, TokioRuntime, TransportConfig, VarInt,
 };
 use quinn_proto::HashedConnectionIdGenerator;
 use sha2::{Digest as _, Sha256};
@@ -240,7 +240,7 @@ pub(crate) fn endpoint(
     reset: Option<ResetKey>,
 ) -> Result<Endpoint> {
     let mut config = reset.map_or_else(EndpointConfig::default, ResetKey::config);
-    config.max_udp_payload_size(*MTU.end()).map_err(|error| Error::misuse(error.to_string()))?;
+    config.max_udp_payload_size(*MTU.end()).map_err(|error| Error::internal("the largest packet", error))?;
     let context = |error| Error::io("cannot use the UDP socket", error);
     let _entered = runtime.handle().enter();
     let socket = TokioRuntime.wrap_udp_socket(socket).map_err(context)?;
@@ -267,13 +267,29 @@ pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, mtu: Option<
     };
     let slots = clients.get_or_try_init(|| Ok::<_, Error>([const { OnceLock::new() }; MAX_SEGMENTS + 1]))?;
     let segments = segments_for(mtu);
-    let slot = slots.get(segments).ok_or_else(|| Error::misuse(format!("{segments} packets at a time")))?;
+    let slot = slots
+        .get(segments)
+        .ok_or_else(|| Error::internal(format!("a socket for {segments} packets"), "there is none"))?;
     if let Some(endpoint) = slot.get() {
         return Ok(endpoint);
     }
     let socket = bind(any).map_err(|error| Error::io("cannot open a UDP socket", error))?;
     let created = endpoint(runtime, socket, segments, None, None)?;
     Ok(slot.get_or_init(|| created))
+}
+
+/// Return the error of a connection that cannot be begun: the caller's address or name is wrong, or the socket takes no
+/// more connections.
+pub fn connect_error(address: SocketAddr, error: ConnectError) -> Error {
+    match error {
+        ConnectError::InvalidServerName(_) | ConnectError::InvalidRemoteAddress(_) => {
+            Error::misuse(format!("cannot connect to {address}: {error}"))
+        }
+        ConnectError::EndpointStopping
+        | ConnectError::CidsExhausted
+        | ConnectError::NoDefaultClientConfig
+        | ConnectError::UnsupportedVersion => Error::io(format!("cannot connect to {address}"), error),
+    }
 }
 
 /// Return the session's ID below layer 2 (decision 18): the same at both ends, and secret from others.

@@ -20,6 +20,6 @@ pub use self::client::{
 pub use self::daemon::{Daemon, DaemonOptions};
 pub use error::{Error, Result};
 pub use penstock_quicx::{
-    AllocError, Answer, Batch, Block, BlockError, Buried, Counters, ErrorCode, Policy, Pool, PoolConfig, QueueConfig,
-    Refused, SharedPool, StatsResponse, TaskId,
+    AllocError, Answer, Batch, Block, BlockError, Counters, DeadEntry, ErrorCode, Policy, Pool, PoolConfig,
+    QueueConfig, Refused, SharedPool, StatsResponse, TaskId,
 };

@@ -35,7 +35,7 @@ impl std::error::Error for Refused {}
 
 /// A dead task, as DEAD_TASKS lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Buried {
+pub struct DeadEntry {
     /// Its ID.
     pub id: TaskId,
     /// Its type.
@@ -56,7 +56,7 @@ pub enum Answer {
     /// STATS_RESPONSE.
     Stats(StatsResponse),
     /// DEAD_TASKS.
-    Dead(Vec<Buried>),
+    Dead(Vec<DeadEntry>),
     /// PONG.
     Alive,
 }

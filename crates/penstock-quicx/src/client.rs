@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::answer::{Answer, Buried, Refused};
+use crate::answer::{Answer, DeadEntry, Refused};
 use crate::error::{Result, Violation};
 use crate::pulse::{Beat, Pulse};
 use crate::{Accepts, Decoder, ErrorCode, Failed, Frame, Submit, SubmitOnce, TaskId};
@@ -233,7 +233,7 @@ impl Client {
             Frame::Ok(id) => self.take(Request::Accept, Answer::Accepted(id)),
             Frame::StatsResponse(stats) => self.take(Request::Stats, Answer::Stats(stats)),
             Frame::DeadTasks(tasks) => {
-                let tasks = tasks.map(|task| Buried {
+                let tasks = tasks.map(|task| DeadEntry {
                     id: task.id,
                     kind: task.kind.to_vec(),
                     attempts: task.attempts,

@@ -22,7 +22,7 @@ mod pulse;
 mod queue;
 mod worker;
 
-pub use answer::{Answer, Buried, Refused};
+pub use answer::{Answer, DeadEntry, Refused};
 pub use client::{Batch, Client, ClientEvent, Ticket};
 pub use decoder::{Accepts, Decoded, Decoder};
 pub use error::{Error, Limit, Malformed, Misuse, Result, Violation};
@@ -30,7 +30,7 @@ pub use frame::{
     DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit,
     SubmitOnce, Task, TaskId, Types, VERSION,
 };
-pub use journal::{Group, Journal, Label, Lsn, Record, Recovered, Recovery, Write};
+pub use journal::{Group, Journal, Label, Lsn, Record, RecoveredTask, Recovery, Write};
 pub use limits::{LARGEST, REASON};
 pub use penstock_pool::{AllocError, Block, BlockError, ClassStats, ConfigError, Pool, PoolConfig, SharedPool, Stats};
 pub use penstock_wire::ErrorKind;

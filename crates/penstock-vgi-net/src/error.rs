@@ -1,6 +1,7 @@
 use penstock_vgi::Failure;
 use penstock_wire::ErrorKind;
 
+use crate::faults::{LocationFault, SegmentDamage, SegmentViolation, SizeLimit};
 use crate::port::ApplicationError;
 
 /// Errors of this driver.
@@ -43,17 +44,17 @@ pub enum Error {
     #[error("the server has answered with a pointer into shared memory, and this connection has none")]
     Pointer,
     /// A peer's segment of shared memory is not safe to use.
-    #[error("{0}")]
-    Segment(String),
+    #[error(transparent)]
+    Segment(SegmentViolation),
     /// The content of a segment contradicts its header or a pointer.
-    #[error("{0}")]
-    SegmentContent(String),
+    #[error(transparent)]
+    SegmentContent(SegmentDamage),
     /// A location that must not be fetched from or uploaded to, or whose server breaks a rule.
-    #[error("{0}")]
-    Location(String),
+    #[error(transparent)]
+    Location(LocationFault),
     /// More bytes than a limit allows.
-    #[error("{0}")]
-    Size(String),
+    #[error(transparent)]
+    Size(SizeLimit),
     /// An external batch could not be fetched.
     #[error("an external batch could not be fetched (attempts: {tries}): {source}")]
     External {

@@ -24,6 +24,7 @@ use rustix::fs::{
 use super::peer::Peer;
 use super::segment::{Segment, failed, remote};
 use crate::error::{Error, Result};
+use crate::faults::{SealFault, SegmentViolation};
 
 /// The seals with which neither end can change the size.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -53,21 +54,21 @@ impl Segment {
     ///
     /// A violation where it is not a sealed file in memory of that size.
     pub(super) fn adopt(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
-        let wrong = |what: &str| Err(Error::Segment(format!("the segment {name}, passed by its client, {what}")));
+        let wrong = |fault| Err(Error::Segment(SegmentViolation::Passed { name: name.to_owned(), fault }));
         let system = |error: rustix::io::Errno| failed("a segment that was passed", error.into());
         let stat = fstat(&object).map_err(system)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return wrong("is not a regular file");
+            return wrong(SealFault::NotAFile);
         }
         // For a file that cannot be sealed this call fails.
         if !fcntl_get_seals(&object).is_ok_and(|seals| seals.contains(FIXED_SIZE)) {
-            return wrong("is not sealed against a change of its size");
+            return wrong(SealFault::Unsealed);
         }
         if fstatfs(&object).map_err(system)?.f_type as i64 != TMPFS {
-            return wrong("is not a file in memory with pages of the usual size");
+            return wrong(SealFault::Pages);
         }
         if u64::try_from(stat.st_size) != Ok(size) || size <= HEADER {
-            return wrong(&format!("has {} bytes, not {size}", stat.st_size));
+            return wrong(SealFault::Size { actual: stat.st_size, stated: size });
         }
         let segment = Self::from_object(object, name, size, peer)?;
         segment.load()?;
@@ -140,19 +141,23 @@ mod tests {
             fcntl_add_seals(&object, seals).expect("seals");
             Some(object)
         };
-        let refused = |object: OwnedFd, says: &str| {
-            let error = Segment::adopt(object, "x", SIZE, kin()).expect_err(says);
-            assert!(matches!(&error, Error::Segment(why) if why.contains(says)), "{error}");
+        let refused = |object: OwnedFd, expected: SealFault| {
+            let error = Segment::adopt(object, "x", SIZE, kin()).expect_err("refused");
+            let Error::Segment(SegmentViolation::Passed { fault, .. }) = &error else { panic!("{error}") };
+            assert_eq!(*fault, expected, "{error}");
         };
         for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW | SealFlags::WRITE] {
-            refused(made(flags, seals, SIZE).expect("a file"), "not sealed");
+            refused(made(flags, seals, SIZE).expect("a file"), SealFault::Unsealed);
         }
-        refused(made(flags, FIXED_SIZE, SIZE + 1).expect("a file"), "has 1048577 bytes, not 1048576");
-        refused(tempfile::tempfile().expect("a file").into(), "not sealed");
-        refused(std::io::pipe().expect("a pipe").0.into(), "not a regular file");
+        refused(
+            made(flags, FIXED_SIZE, SIZE + 1).expect("a file"),
+            SealFault::Size { actual: 1_048_577, stated: SIZE },
+        );
+        refused(tempfile::tempfile().expect("a file").into(), SealFault::Unsealed);
+        refused(std::io::pipe().expect("a pipe").0.into(), SealFault::NotAFile);
         // A machine without huge pages has no such file.
         if let Some(huge) = made(flags | MemfdFlags::HUGETLB, FIXED_SIZE, 2 << 20) {
-            refused(huge, "pages of the usual size");
+            refused(huge, SealFault::Pages);
         }
         let remote = made(flags, FIXED_SIZE, SIZE).expect("a file");
         assert!(Segment::adopt(remote, "x", SIZE, Peer::Remote).is_err());

@@ -21,6 +21,7 @@ use rustix::shm;
 use super::mapping::Mapping;
 use super::peer::Peer;
 use crate::error::{Error, Result};
+use crate::faults::{SegmentDamage, SegmentViolation, SizeLimit};
 
 /// The prefix of our segments' names; the sweep ignores all others.
 const PREFIX: &str = "penstock-vgi-";
@@ -116,28 +117,23 @@ impl Segment {
         };
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > 250 || name.starts_with('.') || !name.bytes().all(legal) {
-            return Err(Error::Segment("the name is not a valid segment name".to_owned()));
+            return Err(Error::Segment(SegmentViolation::Name));
         }
         let opened = open_named(name, OFlags::RDWR);
         let object = opened.map_err(|error| failed(&format!("cannot attach the segment {name}"), error.into()))?;
         let stat = fstat(&object).map_err(|error| failed(&format!("the segment {name}"), error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Error::Segment(format!("the segment {name} is not a regular file")));
+            return Err(Error::Segment(SegmentViolation::NotAFile { name: name.to_owned() }));
         }
         let mode = Mode::from_raw_mode(stat.st_mode);
         if stat.st_uid != uid || mode != OWNER {
-            let message = format!(
-                "the segment {name} belongs to user {} with mode {:o}, not to user {uid} with mode 600",
-                stat.st_uid,
-                mode.as_raw_mode()
-            );
-            return Err(Error::Segment(message));
+            let (name, owner, mode) = (name.to_owned(), stat.st_uid, mode.as_raw_mode());
+            return Err(Error::Segment(SegmentViolation::Access { name, owner, mode, user: uid }));
         }
         // The system may report a larger size, because it rounds up.
         let actual = u64::try_from(stat.st_size).unwrap_or(0);
         if actual < size || actual <= HEADER {
-            let message = format!("the segment {name} has {actual} bytes, not {size}");
-            return Err(Error::Segment(message));
+            return Err(Error::Segment(SegmentViolation::Size { name: name.to_owned(), actual, stated: size }));
         }
         let mapping = if mapped { Some(Self::map(&object, actual)?) } else { None };
         let segment = Self::new(name.to_owned(), actual, object, mapping, false);
@@ -151,7 +147,7 @@ impl Segment {
     }
 
     pub(super) fn map(object: &OwnedFd, size: u64) -> Result<Mapping> {
-        let length = usize::try_from(size).map_err(|_| Error::Size("a segment beyond the memory".to_owned()))?;
+        let length = usize::try_from(size).map_err(|_| Error::Size(SizeLimit::Mapping))?;
         Mapping::new(object, length).map_err(|error| failed("cannot map a segment", error))
     }
 
@@ -191,7 +187,7 @@ impl Segment {
 
     /// Copy bytes out, all of which must be inside.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
-        let outside = || Error::SegmentContent("bytes outside their segment".to_owned());
+        let outside = || Error::SegmentContent(SegmentDamage::Outside);
         offset.checked_add(length).filter(|end| *end <= self.size).ok_or_else(outside)?;
         let size = usize::try_from(length).map_err(|_| beyond_memory(length))?;
         if let Some(mapping) = self.mapped() {
@@ -204,7 +200,7 @@ impl Segment {
             let at = offset.saturating_add(bytes.len() as u64);
             match retry_on_intr(|| pread(&self.object, spare_capacity(&mut bytes), at)) {
                 Ok(0) | Err(_) => {
-                    return Err(Error::SegmentContent(format!("the segment {} was truncated", self.name)));
+                    return Err(Error::SegmentContent(SegmentDamage::Truncated { name: self.name.clone() }));
                 }
                 Ok(_) => {}
             }
@@ -219,14 +215,12 @@ impl Segment {
     fn copy(&self, region: Region, limit: u64) -> Result<Vec<u8>> {
         let Region { offset, length } = region;
         if length > limit {
-            let message = format!("{length} bytes in shared memory, above the limit of {limit}");
-            return Err(Error::Size(message));
+            return Err(Error::Size(SizeLimit::Region { bytes: length, limit }));
         }
         let stat = fstat(&self.object).map_err(|error| failed("a segment", error.into()))?;
         let present = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
         if present < length {
-            let message = format!("{length} bytes in a segment that has memory for {present}");
-            return Err(Error::SegmentContent(message));
+            return Err(Error::SegmentContent(SegmentDamage::Sparse { length, present }));
         }
         self.read(offset, length)
     }
@@ -234,8 +228,7 @@ impl Segment {
     /// Return a copy of all its bytes, as they are now.
     pub fn snapshot(&self, limit: u64) -> Result<Vec<u8>> {
         if self.size > limit {
-            let message = format!("a segment of {} bytes, above the limit of {limit}", self.size);
-            return Err(Error::Size(message));
+            return Err(Error::Size(SizeLimit::Segment { bytes: self.size, limit }));
         }
         self.read(0, self.size)
     }
@@ -306,7 +299,7 @@ impl Segment {
 
     pub(super) fn store(&self, table: &Table) -> Result<()> {
         let written = self.write(0, &table.write());
-        written.ok_or_else(|| Error::SegmentContent("a segment without a header".to_owned()))
+        written.ok_or_else(|| Error::SegmentContent(SegmentDamage::NoHeader))
     }
 
     /// Change the allocations, in this side's turn. Regions dropped meanwhile are freed first.
@@ -345,7 +338,7 @@ impl Segment {
         let mut at = region.offset;
         for piece in out.take() {
             let written = self.write(at, &piece);
-            written.ok_or_else(|| Error::SegmentContent("a region outside its segment".to_owned()))?;
+            written.ok_or_else(|| Error::SegmentContent(SegmentDamage::Region))?;
             at = at.saturating_add(piece.len() as u64);
         }
         Ok(Some(Region { length, ..region }))
@@ -429,7 +422,7 @@ fn open_named(name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
 }
 
 fn beyond_memory(length: u64) -> Error {
-    Error::Size(format!("{length} bytes in shared memory are more than this process can copy"))
+    Error::Size(SizeLimit::Copy { bytes: length })
 }
 
 fn unlink(name: &str) {
@@ -525,7 +518,7 @@ mod tests {
         // The pipe has no writer, and the sweep must not wait for one.
         sweep();
         fs::remove_file(path(&pipe)).expect("removed");
-        assert!(matches!(opened, Err(Error::Segment(_))));
+        assert!(matches!(opened, Err(Error::Segment(SegmentViolation::NotAFile { .. }))));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::counters::Counters;
 use super::segment::Segment;
 use super::shm_link::SharedMemoryLink;
 use crate::error::{Error, Result};
+use crate::faults::SegmentViolation;
 
 /// The server's end: the state machine and its channel.
 pub struct ServerConnection {
@@ -115,10 +116,7 @@ impl ServerConnection {
         if self.link.as_ref().is_some_and(|link| link.segment().name() == name) {
             return;
         }
-        let sizeless = || {
-            let message = format!("the segment {name} was named without its size (vgi_rpc.shm_segment_size)");
-            Error::Segment(message)
-        };
+        let sizeless = || Error::Segment(SegmentViolation::NoSize { name: name.to_owned() });
         let attached = size.ok_or_else(sizeless).and_then(|size| Segment::attach(name, size, self.channel.peer()));
         (self.link, self.refused) = match attached {
             Ok(segment) => (Some(SharedMemoryLink::new(segment, End::Server, self.limit)), None),

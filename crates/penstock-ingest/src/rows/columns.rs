@@ -17,7 +17,7 @@ use penstock_pipestream_net::EntityDraft;
 
 use super::envelopes::EnvelopeColumns;
 use super::strings::{PathColumn, StringColumn, range};
-use crate::{Error, Result};
+use crate::{Result, Value};
 
 /// Metadata that columns of the same meaning, or the writer's transaction, replace. Rows that were read from a sink
 /// contain it.
@@ -72,7 +72,7 @@ impl EntityColumns {
     /// Find the columns of a batch. The error says which column is wrong, and why.
     pub(super) fn new(batch: &RecordBatch) -> Result<Self> {
         let column = |name: &str| batch.column_by_name(name);
-        let content = column("content").ok_or_else(|| Error::Value("the column content is missing".to_owned()))?;
+        let content = column("content").ok_or_else(|| Value::MissingColumn("content"))?;
         let names = RowNames {
             documents: column("document").map(|column| StringColumn::new("document", column)).transpose()?,
             paths: column("path").map(PathColumn::new).transpose()?,
@@ -162,8 +162,7 @@ impl ContentColumn {
         } else if let Some(array) = column.as_string_opt::<i64>() {
             ContentArray::LargeText(array.clone())
         } else {
-            let message = format!("the column content must be binary or string, not {}", column.data_type());
-            return Err(Error::Value(message));
+            return Err(Value::column_type("content", "binary or string", column.data_type()).into());
         };
         let token = Arc::new(());
         let in_use = Arc::downgrade(&token);
@@ -205,8 +204,7 @@ impl<T: ByteArrayType> AsRef<[u8]> for ArrayOwner<T> {
 
 impl MetadataColumn {
     fn new(column: &ArrayRef) -> Result<Self> {
-        let wrong =
-            || Error::Value(format!("the column metadata must be a map of strings, not {}", column.data_type()));
+        let wrong = || Value::column_type("metadata", "a map of strings", column.data_type());
         let maps = column.as_map_opt().cloned().ok_or_else(wrong)?;
         let (keys, values) =
             (StringColumn::new("metadata", maps.keys())?, StringColumn::new("metadata", maps.values())?);

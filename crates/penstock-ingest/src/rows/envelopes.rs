@@ -6,7 +6,7 @@ use penstock_pipestream::pipe_doc::doc_id_of_key;
 use penstock_pipestream::{OwnershipContext, PipeDoc, document_key};
 
 use super::strings::{StringColumn, list_of};
-use crate::{Error, Result};
+use crate::{Result, Value};
 
 /// Stands in for a document's digest, because its rows come one by one.
 const NO_CONTENT: [u8; 32] = [0; 32];
@@ -38,21 +38,19 @@ impl EnvelopeColumns {
         let explicit = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);
         let Some(doc_id) = explicit.or_else(|| doc_id_of_key(&document_key(document?, &NO_CONTENT))) else {
             return match ownership {
-                Some(_) => Err(Error::Value(
-                    "a row has an owner and neither doc_id nor document; filter such rows, or give them one".to_owned(),
-                )),
+                Some(_) => Err(Value::OwnerWithoutDocument.into()),
                 None => Ok(None),
             };
         };
         let doc = PipeDoc { doc_id, entity_id: 0, ownership };
-        doc.check().map_err(|error| Error::Value(error.message()))?;
+        doc.check().map_err(Value::PipeDoc)?;
         Ok(Some(doc))
     }
 }
 
 impl OwnerColumn {
     fn new(column: &ArrayRef) -> Result<Self> {
-        let wrong = || Error::Value(format!("the column owner must be a struct, not {}", column.data_type()));
+        let wrong = || Value::column_type("owner", "a struct", column.data_type());
         let rows = column.as_struct_opt().cloned().ok_or_else(wrong)?;
         let text = |name: &str| {
             let named = format!("owner.{name}");

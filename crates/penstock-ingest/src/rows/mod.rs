@@ -31,7 +31,7 @@ use self::account::{Account, OpenRow};
 pub use self::account::{RowFailure, RowTotals};
 use self::columns::{EntityColumns, TRANSACTION_OWNER, document_draft};
 use crate::interrupts::Interrupts;
-use crate::{Error, Result};
+use crate::{Error, Result, Value};
 
 /// The most rows, and the most bytes, that are announced together.
 const CHUNK_ROWS: usize = 256;
@@ -301,8 +301,5 @@ fn closed(reason: Reason) -> Error {
 
 /// Return the error for a row without content, which says what to do.
 fn null_content(columns: &EntityColumns, row: usize) -> Error {
-    let name = columns.names().document(row).map_or(String::new(), |document| format!(" of the document {document}"));
-    let message =
-        format!("a row{name} has no content (null); filter such rows, or coalesce their content to an empty one");
-    Error::Value(message)
+    Value::NullContent { document: columns.names().document(row).map(str::to_owned) }.into()
 }

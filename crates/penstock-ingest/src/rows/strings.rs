@@ -5,7 +5,7 @@ use std::ops::Range;
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, ArrayRef, LargeListArray, LargeStringArray, ListArray, OffsetSizeTrait, StringArray};
 
-use crate::{Error, Result};
+use crate::{Result, Value};
 
 /// Strings, with offsets of either width.
 pub(super) enum StringColumn {
@@ -22,7 +22,7 @@ impl StringColumn {
     pub(super) fn new(name: &str, column: &ArrayRef) -> Result<Self> {
         let small = column.as_string_opt::<i32>().cloned().map(Self::Small);
         let texts = small.or_else(|| column.as_string_opt::<i64>().cloned().map(Self::Large));
-        texts.ok_or_else(|| Error::Value(format!("the column {name} must be a string, not {}", column.data_type())))
+        texts.ok_or_else(|| Value::column_type(name, "a string", column.data_type()).into())
     }
 
     pub(super) fn get(&self, row: usize) -> Option<&str> {
@@ -37,7 +37,7 @@ impl PathColumn {
     pub(super) fn new(column: &ArrayRef) -> Result<Self> {
         let small = column.as_list_opt::<i32>().cloned().map(Self::Small);
         let paths = small.or_else(|| column.as_list_opt::<i64>().cloned().map(Self::Large));
-        let wrong = || Error::Value(format!("the column path must be an array of strings, not {}", column.data_type()));
+        let wrong = || Value::column_type("path", "an array of strings", column.data_type());
         let paths = paths.ok_or_else(wrong)?;
         StringColumn::new("path", paths.segments())?;
         Ok(paths)
@@ -67,7 +67,7 @@ impl PathColumn {
 }
 /// Return the strings of a row's list; `None` if it is null.
 pub(super) fn list_of(name: &str, column: &ArrayRef, row: usize) -> Result<Option<Vec<String>>> {
-    let wrong = |_| Error::Value(format!("the column {name} must be an array of strings, not {}", column.data_type()));
+    let wrong = |_| Value::column_type(name, "an array of strings", column.data_type());
     Ok(PathColumn::new(column).map_err(wrong)?.segments_of(row))
 }
 /// Return the range of a row's values by the offsets of its column.

@@ -141,7 +141,7 @@ impl Admission {
     }
 
     /// Read the files of a server's certificate again whenever they have changed, as long as this future is polled.
-    pub async fn keep_certificate(self: &Arc<Self>, acceptor: &Arc<Acceptor>) -> std::convert::Infallible {
+    pub async fn reload_certificate(self: &Arc<Self>, acceptor: &Arc<Acceptor>) -> std::convert::Infallible {
         loop {
             sleep(RELOAD).await;
             let (admission, acceptor) = (Arc::clone(self), Arc::clone(acceptor));

@@ -96,7 +96,7 @@ fn respond(request: &Request<RequestBody>, source: &Arc<dyn Source>) -> Response
         ),
         "/healthz" if source.is_healthy() => answer(StatusCode::OK, PLAIN, "ok\n".to_owned()),
         "/healthz" => {
-            let why = source.trouble().unwrap_or_else(|| "stopping".to_owned());
+            let why = source.failure().unwrap_or_else(|| "stopping".to_owned());
             answer(StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{why}\n"))
         }
         _ => answer(StatusCode::NOT_FOUND, PLAIN, "there are /metrics and /healthz\n".to_owned()),

@@ -3,7 +3,9 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use penstock_log::{Disk as _, Earlier, Entry, Framing, Head, Hole, Length, Log, Replay, make_folder};
+use penstock_log::{
+    Disk as _, EarlierSegment, Entry, Error, Framing, Head, Hole, Length, Log, Mismatch, Replay, make_folder,
+};
 use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::support::{FORMAT, folder, kept, path};
@@ -49,12 +51,12 @@ impl Replay for Heard {
         self.1 += 1;
     }
 
-    fn earlier(&self, number: u64, start: &[u8]) -> Option<Earlier> {
-        start.starts_with(b"OLD1").then(|| Earlier { framing: Box::new(Letters), number, before: Some(0) })
+    fn earlier(&self, number: u64, start: &[u8]) -> Option<EarlierSegment> {
+        start.starts_with(b"OLD1").then(|| EarlierSegment { framing: Box::new(Letters), number, before: Some(0) })
     }
 
-    fn headless(&self, number: u64, segment: &[u8]) -> Option<Earlier> {
-        segment.ends_with(b".").then(|| Earlier { framing: Box::new(Letters), number, before: None })
+    fn headless(&self, number: u64, segment: &[u8]) -> Option<EarlierSegment> {
+        segment.ends_with(b".").then(|| EarlierSegment { framing: Box::new(Letters), number, before: None })
     }
 }
 
@@ -102,8 +104,8 @@ fn a_segment_without_a_header_is_an_earlier_one_only_in_front_of_those_of_this_v
         .unwrap()
         .append(&mut [IoSlice::new(&[b"\0\0\0\0\x03two.".as_slice(), &[0; 100], b"."].concat())])
         .unwrap();
-    let refused = open(&disk).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("name it 00000000000000000004.damaged to go on"), "{refused}");
+    let Err(Error::Content { path: file, mismatch }) = open(&disk).map(drop) else { panic!("it is no segment") };
+    assert_eq!((file, mismatch), (path(4), Mismatch::Unknown { what: FORMAT.what, number: 4 }));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 use std::io::IoSlice;
+use std::path::PathBuf;
 
-use penstock_log::{Disk as _, Error};
+use penstock_log::{Disk as _, Error, Mismatch};
 use penstock_testkit::disk::MemoryDisk;
 
 use crate::support::{FORMAT, HEADER, Heard, Numbered, Said, folder, open, path, written};
 
-fn refused(disk: &MemoryDisk) -> String {
+fn refused(disk: &MemoryDisk) -> (PathBuf, Mismatch) {
     match open(disk).map(drop) {
-        Err(Error::Busy(message) | Error::Content(message)) => message,
+        Err(Error::Content { path, mismatch }) => (path, mismatch),
         other => panic!("{other:?}"),
     }
 }
@@ -22,9 +23,7 @@ fn a_file_that_is_no_segment_is_refused_by_its_name_and_stays() {
     let (disk, ..) = written();
     for bytes in [&b"#!/bin/sh"[..], &[b'x'; 500], &b"PENSLOG2 and so on, with more bytes than a header has"[..]] {
         put(&disk, 90, bytes);
-        let message = refused(&disk);
-        assert!(message.contains("00000000000000000090.log is no segment of a test"), "{message}");
-        assert!(message.contains("name it 00000000000000000090.damaged"), "{message}");
+        assert_eq!(refused(&disk), (path(90), Mismatch::Unknown { what: FORMAT.what, number: 90 }));
         assert_eq!(disk.read(&path(90)).unwrap(), bytes);
     }
 }
@@ -35,18 +34,15 @@ fn a_segment_under_another_number_of_another_log_or_another_engine_is_refused() 
     let bytes = disk.read(&path(segments[0])).unwrap();
     let image = disk.copy();
     put(&image, 90, &bytes);
-    assert!(refused(&image).ends_with(&format!("is segment {} by its content", segments[0])));
+    assert_eq!(refused(&image), (path(90), Mismatch::Number { found: segments[0] }));
     let (other, ..) = written();
     let image = disk.copy();
     put(&image, segments[1], &other.read(&path(segments[1])).unwrap());
-    assert!(refused(&image).contains("another log"));
+    assert_eq!(refused(&image), (path(segments[1]), Mismatch::Log));
     let format = penstock_log::Format { kind: *b"other  1", ..FORMAT };
     let opened = penstock_log::Log::open(std::sync::Arc::new(disk), folder(), format, &mut Heard::default());
-    let message = opened.unwrap_err().to_string();
-    assert!(
-        message.ends_with(r#"is no segment of a test of this version: it says that it is one of "test   1""#),
-        "{message}"
-    );
+    let Err(Error::Content { path: file, mismatch }) = opened.map(drop) else { panic!("it is of another engine") };
+    assert_eq!((file, mismatch), (path(segments[0]), Mismatch::Kind { what: FORMAT.what, found: FORMAT.kind }));
 }
 
 #[test]
@@ -74,7 +70,7 @@ fn a_log_goes_on_in_its_kind_behind_segments_of_a_kind_that_the_engine_takes_too
         assert!(header.starts_with(b"PENSLOG1other  1"));
         assert!(log.open_segment() > segments.last().copied());
     }
-    assert!(refused(&disk).contains("is no segment of a test of this version"));
+    assert_eq!(refused(&disk).1, Mismatch::Kind { what: FORMAT.what, found: format.kind });
 }
 
 #[test]
@@ -120,8 +116,8 @@ fn a_record_that_means_nothing_to_the_engine_stops_the_start() {
     }
     let (disk, ..) = written();
     let opened = penstock_log::Log::open(std::sync::Arc::new(disk), folder(), FORMAT, &mut Stern);
-    let message = opened.unwrap_err().to_string();
-    assert!(message.contains(".log has a record of another version at byte"), "{message}");
+    let Err(Error::Content { path: file, mismatch }) = opened.map(drop) else { panic!("it knows no record") };
+    assert_eq!((file, mismatch), (path(1), Mismatch::Record { offset: HEADER as u64 }));
 }
 
 #[test]

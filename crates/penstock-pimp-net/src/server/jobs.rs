@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
 use penstock_io::memory::MemoryPermit;
 use penstock_io::runtime::spawn;
 use penstock_io::sync::lock;
+use penstock_io::{Busy, DriverError as _};
 use penstock_pimp::{Error, Job, JobId, Limits, Lost, Now, Settings, verify_jwt};
 use tokio::sync::{Mutex as Turn, watch};
 
@@ -177,7 +177,7 @@ impl Jobs {
                 return Ok(answer);
             }
         }
-        Err(crate::Error::busy(format!("gave up after {TRIES} conflicts: other writers keep changing job {id}")).into())
+        Err(crate::Error::busy(Busy::Conflict { what: format!("job {id}"), tries: TRIES }).into())
     }
 
     /// Return the error for a chunk that the job has but the store did not find.

@@ -254,7 +254,7 @@ impl Source for Service {
         !self.is_stopping() && self.jobs.store.failing().is_none()
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn failure(&self) -> Option<String> {
         let why = self.jobs.store.failing().filter(|_| !self.is_stopping())?;
         Some(format!("the store takes no writes: {why}"))
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use penstock_io::Problem;
 use penstock_io::runtime::block_on;
+use penstock_log::Mismatch;
 use penstock_pimp::{Batch, Code, Job, JobId, Limits, Now, Settings};
 use serde_json::json;
 use tempfile::TempDir;
@@ -335,7 +337,11 @@ fn a_file_that_is_no_segment_is_refused_by_its_name() {
     let folder = TempDir::new().expect("a folder");
     fs::write(folder.path().join("00000000000000000001.chunks"), [b'x'; 40]).expect("writable");
     let error = DiskStore::open(folder.path()).expect_err("not ours");
-    assert!(error.to_string().contains("00000000000000000001.chunks"), "{error}");
+    let Error::Local(penstock_io::Error::Content { place, problem: Problem::Log(mismatch) }) = &error else {
+        panic!("{error}")
+    };
+    assert!(place.ends_with("00000000000000000001.chunks"), "{error}");
+    assert!(matches!(mismatch, Mismatch::Unknown { number: 1, .. }), "{error}");
     fs::write(folder.path().join("00000000000000000001.chunks"), b"PIMPLOG1\0\0\0\0\0\0\0\x01with more")
         .expect("writable");
     assert!(DiskStore::open(folder.path()).is_err(), "its version is another");
@@ -345,7 +351,7 @@ fn a_file_that_is_no_segment_is_refused_by_its_name() {
     fs::copy(&segments(other.path())[0], folder.path().join("00000000000000000002.chunks")).expect("writable");
     fs::remove_file(folder.path().join("00000000000000000001.chunks")).expect("there");
     let error = DiskStore::open(folder.path()).expect_err("its name and its number differ");
-    assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
+    assert!(matches!(error, Error::Local(penstock_io::Error::Content { .. })), "{error}");
 }
 
 #[test]
@@ -366,7 +372,7 @@ fn a_last_segment_that_became_zeros_is_refused_and_kept_and_one_whose_header_did
     bytes.fill(0);
     fs::write(segment, &bytes).expect("writable");
     let error = DiskStore::open(folder.path()).expect_err("damaged");
-    assert!(matches!(error, Error::Local(penstock_io::Error::Content(_))), "{error}");
+    assert!(matches!(error, Error::Local(penstock_io::Error::Content { .. })), "{error}");
     assert_eq!(fs::read(segment).expect("it is there"), bytes);
     // A header that did not reach the disk has nothing after it.
     for begun in [&whole[..0], &whole[..9], &[0; 28], &[0; HEADER], &b"PIMPLOG2\0\0"[..]] {

@@ -43,10 +43,10 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// Misuse where the session has no ID yet; no entity of ours is announced before.
+    /// Internal where the session has no ID yet; no entity of ours is announced before.
     pub(super) fn sealer(&mut self) -> Result<Option<Sealer>> {
         if !self.has_header_keys() {
-            return Err(Error::misuse("the session has no ID yet".to_owned()));
+            return Err(Error::internal("the keys of headers", "the session has no ID yet"));
         }
         Ok(self.sealing.keys.clone().map(Sealer))
     }

@@ -110,7 +110,7 @@ impl IncomingEntity {
     /// [`complete`](Self::complete) without notifying the session or checking the process: the caller does both for
     /// many entities.
     pub(crate) async fn finish(self) -> Result<()> {
-        match self.receiver.asked_into_inner() {
+        match self.receiver.inner_in_this_process() {
             Some(receiver) => receiver.finish().await,
             None => Err(penstock_io::Error::Forked.into()),
         }
@@ -119,7 +119,7 @@ impl IncomingEntity {
     /// [`finish`](Self::finish) a payload that has arrived completely: return its length if it verifies. `None`: it has
     /// to be awaited.
     pub(crate) fn finish_now(&mut self) -> Option<Result<u64>> {
-        self.receiver.asked_mut()?.finish_now()
+        self.receiver.mut_in_this_process()?.finish_now()
     }
 
     /// Reject the entity; the peer will be sent FAILED and the reason.

@@ -130,7 +130,7 @@ impl EntityReceiver {
             match &self.verification {
                 Verification::Awaited | Verification::Checking(_) => {}
                 Verification::Verified(_) => return Ok(None),
-                Verification::Failed => return Err(Error::misuse("the entity has failed already".into())),
+                Verification::Failed => return Err(Error::Ended("the entity has failed already")),
             }
             if let Some(bytes) = self.check_whole() {
                 let bytes = bytes?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_io::{DriverError as _, tls};
+use penstock_io::{DriverError as _, Problem, tls};
 use penstock_log::{Disk, FolderLock, Format, PrivateDisk, make_folder, replace};
 use penstock_pipestream::yield_token::TokenKey;
 use penstock_pipestream::{EntityKey, ErrorCode, Layer2Config, Restored, Role, Session, SessionConfig, SessionId};
@@ -207,7 +207,7 @@ fn read_folder(folder: &Path, session: SessionId) -> Result<Option<Entry>> {
 }
 
 fn another(folder: &Path) -> Error {
-    Error::content(format!("{} has another session than its name says", folder.display()))
+    Error::content(folder.display(), Problem::Foreign("session"))
 }
 
 fn restore(
@@ -305,7 +305,7 @@ fn key(folder: &Path) -> Result<[u8; 32]> {
     let failed = |error: io::Error| Error::file("cannot use", &path, error);
     match fs::read(&path) {
         Ok(bytes) => {
-            let wrong = |_| Error::content(format!("{} is no key: it has 32 bytes", path.display()));
+            let wrong = |_| Error::content(path.display(), Problem::Not("a key of 32 bytes"));
             return <[u8; 32]>::try_from(bytes).map_err(wrong);
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -147,7 +147,7 @@ fn a_wrong_payload_is_an_error_for_its_reader() {
                 }
             };
             assert_eq!(error.code(), Some(ErrorCode::IntegrityError));
-            assert!(matches!(entity.chunk().await, Err(Error::Local(penstock_io::Error::Misuse(_)))));
+            assert!(matches!(entity.chunk().await, Err(Error::Ended(_))));
             peer.expect_failed(1, 0x04).await;
         });
     }

@@ -5,8 +5,8 @@
 //!  lock                          held by the process that writes
 //! ```
 //!
-//! When most of it concerns claim checks that are forgotten, all that is known is written once more, and what was before goes. So it is
-//! at a start that has found damage: the places that are lost are records then (doubts.rs).
+//! When most records concern forgotten claim checks, the server writes the state of all others again, and removes the segments before.
+//! A start that has found damage does the same, with records of the lost places (doubts.rs).
 
 use std::collections::HashSet;
 use std::io;
@@ -23,47 +23,47 @@ use crate::claims::record::{Entry, Form, Item, SHORTEST, read_body, read_label};
 use crate::claims::state::State;
 use crate::{Error, Result};
 
-/// How many times as long as what is known the log may get, and how much longer.
+/// The length of the log, as a multiple of its current state and in bytes beyond that, from which on it is rewritten.
 const TIMES: u64 = 4;
 const BEYOND: u64 = 1 << 20;
-/// How often a reader begins again, because the server has written the log anew meanwhile.
+/// Number of times that a reader begins again because the server has rewritten the log in the meantime.
 const ROUNDS: usize = 8;
 
 /// The log of a folder that is this process's.
 #[derive(Debug)]
 pub(super) struct ClaimLog {
     log: Log,
-    /// Bytes that are appended together, at most.
+    /// Maximum number of bytes of a group.
     group: usize,
-    /// Bytes from which on it is written anew.
+    /// Number of bytes from which on the log is rewritten.
     limit: u64,
     /// Records that the disk did not take. The book has them, so they go with the next ones.
-    owed: Vec<Entry>,
+    unwritten: Vec<Entry>,
 }
 
 impl ClaimLog {
-    /// Read what is in a folder.
+    /// Read the log of a folder.
     pub(super) fn open(disk: &Arc<dyn Disk>, folder: &Path, format: Format, state: &mut State) -> Result<Self> {
         let earlier = earlier::look(&**disk, folder, |(record, details)| state.restore(record, details))?;
-        let mut heard = Heard { state, records: 0, is_new: false };
+        let mut heard = ClaimReplay { state, records: 0, is_new: false };
         let log = Log::open(Arc::clone(disk), folder, format, &mut heard).map_err(penstock_io::Error::from)?;
         let (records, is_damaged) = (heard.records, heard.is_new);
         let bytes = log.bytes().load(Ordering::Relaxed);
         let known = (bytes / records.max(1)).saturating_mul(state.book.len() as u64);
-        let (limit, owed) = (known.saturating_mul(TIMES).saturating_add(BEYOND), Vec::new());
+        let (limit, unwritten) = (known.saturating_mul(TIMES).saturating_add(BEYOND), Vec::new());
         let group = usize::try_from(format.segment).unwrap_or(GROUP).min(GROUP);
-        let mut opened = Self { log, group, limit, owed };
+        let mut opened = Self { log, group, limit, unwritten };
         if is_damaged {
             tracing::error!(
                 folder = %folder.display(), claims = state.doubts.all().count(),
-                "claim checks are in doubt: records of them are damaged. Whoever asks about one gets an error"
+                "claim checks are in doubt: records of them are damaged. A question about one of them fails"
             );
         }
         if earlier.is_some() {
             let path = folder.join(earlier::NAME);
-            let failed = |error| Error::file("cannot write anew", &path, error);
-            opened.write_anew(&state.entries()).map_err(failed)?;
-            // It must not come back over what the log says from now on.
+            let failed = |error| Error::file("cannot rewrite", &path, error);
+            opened.rewrite(&state.entries()).map_err(failed)?;
+            // The file must not replace later records of the log at a start.
             disk.remove(&path).and_then(|()| disk.sync_folder(folder)).map_err(failed)?;
         } else if is_damaged {
             opened.limit = 0;
@@ -79,17 +79,17 @@ impl ClaimLog {
 
     /// Append records; they are durable when this returns. Those that the disk does not take precede the next ones.
     pub(super) fn append(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
-        if !self.owed.is_empty() {
-            entries.splice(..0, self.owed.drain(..));
+        if !self.unwritten.is_empty() {
+            entries.splice(..0, self.unwritten.drain(..));
         }
         let written = self.append_all(&entries);
         if let Err((durable, error)) = written {
             entries.drain(..durable);
-            self.owed = without_voided(entries);
+            self.unwritten = without_voided(entries);
             return Err(error);
         }
-        // So a start can tell what breaks of them from a write that was cut, although this process be killed now. They are on the
-        // disk without it, too.
+        // With the seal a start can tell damage of these records from a torn write, even if this process is killed now. The records
+        // are durable without it.
         let _ = self.log.seal_unsynced();
         Ok(())
     }
@@ -110,38 +110,38 @@ impl ClaimLog {
         Ok(())
     }
 
-    /// Say of all records that they are durable: what breaks of them from then on is damage.
+    /// Mark all records as durable: bytes of them that change later are damage.
     pub(super) fn seal(&mut self) -> io::Result<()> {
         self.log.seal()
     }
 
-    /// Write the log anew where it has become long.
+    /// Rewrite the log if it has become long.
     pub(super) fn tidy(&mut self, entries: &mut dyn FnMut() -> Vec<Entry>) {
         let bytes = self.log.bytes().load(Ordering::Relaxed);
         if bytes < self.limit {
             return;
         }
-        if let Err(error) = self.write_anew(&entries()) {
+        if let Err(error) = self.rewrite(&entries()) {
             self.limit = bytes.saturating_mul(2).saturating_add(BEYOND);
             tracing::warn!(folder = %self.log.folder().display(), %error, "the log of claim checks stays as long as it is");
         }
     }
 
-    /// Write all that is known into new segments, and remove those before.
+    /// Write the state of all claim checks into new segments, and remove the earlier ones.
     ///
-    /// A crash may come at any time: what is said again of a claim check stands for all that was said of it before, and says no less.
-    fn write_anew(&mut self, entries: &[Entry]) -> io::Result<()> {
+    /// A crash may come at any time: the new record of a claim check replaces all earlier ones of it, and contains as much.
+    fn rewrite(&mut self, entries: &[Entry]) -> io::Result<()> {
         let before: Vec<u64> = self.log.segments().map(|(number, _)| number).collect();
         self.log.end_segment();
         let written = self.append_all(entries).map_err(|(_, error)| error).and_then(|()| self.log.seal());
         if written.is_err() {
-            // They take room on a disk that may be full.
+            // The new segments take room on a disk that may be full.
             let new: Vec<u64> =
                 self.log.segments().map(|(number, _)| number).filter(|it| !before.contains(it)).collect();
             self.log.remove(new);
             return written;
         }
-        // Oldest first: what a segment says may not hold any more once a later one has gone.
+        // Oldest first: a record may be outdated, and a later segment says so.
         if let Err(error) = self.log.remove_in_order(before) {
             tracing::warn!(folder = %self.log.folder().display(), %error, "old segments of the log of claim checks stay for now");
         }
@@ -158,7 +158,7 @@ fn without_voided(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// Read what is in a folder, of which another process may be the owner, without changing it.
+/// Read the log of a folder without changing it: another process may write it.
 pub(super) fn look(disk: &dyn Disk, folder: &Path, format: &Format, state: &mut State) -> Result<()> {
     match disk.list(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -167,7 +167,7 @@ pub(super) fn look(disk: &dyn Disk, folder: &Path, format: &Format, state: &mut 
     for round in 1.. {
         *state = State::default();
         earlier::look(disk, folder, |(record, details)| state.restore(record, details))?;
-        let mut heard = Heard { state, records: 0, is_new: false };
+        let mut heard = ClaimReplay { state, records: 0, is_new: false };
         match log::look(disk, folder, format, &mut heard) {
             // Its owner has removed a segment.
             Err(log::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound && round < ROUNDS => {}
@@ -183,22 +183,22 @@ pub(super) fn exists(disk: &dyn Disk, folder: &Path, format: &Format) -> bool {
     disk.list(folder).is_ok_and(|names| names.iter().any(is_ours))
 }
 
-/// What is heard of the log, oldest first.
-struct Heard<'a> {
+/// The contents of the log, oldest first.
+struct ClaimReplay<'a> {
     state: &'a mut State,
     records: u64,
-    /// A place is lost of which the log does not tell.
+    /// Whether a place is lost that no record of the log names.
     is_new: bool,
 }
 
-impl Heard<'_> {
+impl ClaimReplay<'_> {
     fn lose(&mut self, id: Option<u64>, hole: &Hole<'_>) {
         self.is_new = true;
         self.state.lose(id, &hole.to_string());
     }
 }
 
-impl Replay for Heard<'_> {
+impl Replay for ClaimReplay<'_> {
     fn record(&mut self, entry: &log::Entry<'_>) -> Option<()> {
         self.records += 1;
         self.state.replay(read_body(entry.body)?);

@@ -85,7 +85,7 @@ pub struct Claims {
 }
 
 /// Fires when all earlier changes are on disk.
-type Stored = Option<Answer>;
+type PendingAnswer = Option<Answer>;
 
 impl Claims {
     /// Create a book in a folder, which is created if it does not exist and belongs to one process at a time. A change
@@ -157,13 +157,13 @@ impl Claims {
                 let folder = Folder::open(folder, &mut state)?;
                 state.note_left();
                 self.counters.damaged.store(folder.damaged(), Ordering::Relaxed);
-                self.know(state);
+                self.adopt(state);
                 folder.start(&self.state)?
             }
             Home::Objects(sharing) => {
                 let read = block_on(read_shared(sharing, &mut state))?;
                 read.map_err(|error| failed("cannot read the claim checks of", sharing.place(), &error))?;
-                self.know(state);
+                self.adopt(state);
                 Store::objects(sharing.log())?
             }
         };
@@ -174,7 +174,7 @@ impl Claims {
     }
 
     /// Take what was read.
-    fn know(&self, mut state: State) {
+    fn adopt(&self, mut state: State) {
         state.number_all();
         *lock(&self.state) = state;
     }
@@ -211,8 +211,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Transfer a deferred entity to a session, once; `Stored` fires when that is durable.
-    async fn take(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<(Claim, Stored)> {
+    /// Transfer a deferred entity to a session, once; `PendingAnswer` fires when that is durable.
+    async fn take(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<(Claim, PendingAnswer)> {
         self.known().await?;
         if let Home::Objects(sharing) = &self.home {
             self.read_others(id).await?;
@@ -373,7 +373,7 @@ impl Claims {
     }
 
     /// Pass the changes to the store, in order.
-    fn save(&self, state: &mut State) -> Stored {
+    fn save(&self, state: &mut State) -> PendingAnswer {
         let mut entries = Vec::new();
         while let Some(record) = state.book.poll_record() {
             let details = match &record {
@@ -387,7 +387,7 @@ impl Claims {
     }
 
     /// Fire when everything that was passed to the store before is on disk.
-    fn barrier(&self, state: &mut State) -> Stored {
+    fn barrier(&self, state: &mut State) -> PendingAnswer {
         drop(self.save(state));
         self.store.get().map(|store| store.save(Vec::new()))
     }
@@ -500,8 +500,8 @@ fn failed(what: &str, sink: &ObjectPrefix, error: &object_store::Error) -> Error
     Error::io(format!("{what} {}", sink.uri()), plain(error))
 }
 
-async fn written(stored: Stored) -> Result<()> {
+async fn written(stored: PendingAnswer) -> Result<()> {
     let Some(stored) = stored else { return Ok(()) };
-    let gone = || Err(io::Error::other("the thread that stores claim checks is gone"));
-    stored.await.unwrap_or_else(|_| gone()).map_err(|error| Error::io("a claim check cannot be stored", error))
+    let ended = || Err(io::Error::other("the thread that stores claim checks has ended"));
+    stored.await.unwrap_or_else(|_| ended()).map_err(|error| Error::io("a claim check cannot be stored", error))
 }

@@ -48,7 +48,7 @@ impl State {
         match item {
             Item::Change((record, details)) => {
                 let id = match &record {
-                    // It says all that is known of the claim check, whatever was said of it before.
+                    // The record replaces all earlier ones of the claim check.
                     ClaimRecord::Issued(claim) => {
                         self.forget(claim.id);
                         self.book.restore(now(), ClaimRecord::Voided { id: claim.id });
@@ -79,7 +79,7 @@ impl State {
 
     /// A place of the log is lost: a record of this claim check, or records of which nothing says whose they were.
     pub(super) fn lose(&mut self, id: Option<u64>, place: &str) {
-        // Whatever the limits of the server were that has written it.
+        // The server that wrote the record may have had other limits.
         let (limits, most) = (self.limits, ClaimLimits::default());
         let kept: Duration = limits.life.max(most.life) + limits.linger.max(most.linger);
         let micros = u64::try_from(kept.as_micros()).unwrap_or(u64::MAX);
@@ -218,7 +218,7 @@ impl State {
         }
     }
 
-    /// Return records that say all that is known, for a log that begins anew.
+    /// Return the records of a log that has the current state and no history.
     pub(super) fn entries(&mut self) -> Vec<Entry> {
         self.sweep();
         let issued = self.book.snapshot().map(|record| match &record {

@@ -75,7 +75,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Take a folder, and read what is in it.
+    /// Lock a folder, and read its claim checks.
     pub(super) fn open(path: &Path, state: &mut State) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         make_folder(&*disk, path).map_err(|error| Error::file("cannot make the folder", path, error))?;

@@ -59,7 +59,7 @@ impl RemoteSink {
             let endpoint = transport::client_endpoint(Runtime::current()?, address, None)?;
             let connecting = endpoint
                 .connect_with(config, address, &server_name)
-                .map_err(|error| Error::misuse(format!("cannot connect to {address}: {error}")))?;
+                .map_err(|error| transport::connect_error(address, error))?;
             let timed_out =
                 |_| Error::deadline(format!("{address} did not respond within {} s", HANDSHAKE_TIMEOUT.as_secs()));
             let connected = timeout(HANDSHAKE_TIMEOUT, connecting).await.map_err(timed_out)?;
@@ -152,7 +152,7 @@ impl RemoteSink {
         let address = inner.address;
         let failed = |error: &ConnectionError| lost(address, error);
         let (mut send, stream) = inner.connection.open_bi().await.map_err(|error| failed(&error))?;
-        let bytes = serde_json::to_vec(request).map_err(|error| Error::content(error.to_string()))?;
+        let bytes = serde_json::to_vec(request).map_err(|error| Error::internal("a request to the sink", error))?;
         let written = send.write_all(&bytes).await;
         // An error is the connection's, and the error of the response contains the reason.
         let mut response = Response { stream, address };

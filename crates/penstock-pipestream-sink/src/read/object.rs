@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
-use penstock_io::DriverError as _;
 use penstock_io::runtime::block_on;
 use penstock_io::storage::{ObjectPrefix, plain};
+use penstock_io::{DriverError as _, Problem};
 
 use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
@@ -60,7 +60,9 @@ fn list_of(session: &str) -> Result<String> {
 }
 
 fn payload(file: &str) -> Result<&str> {
-    payload_name(file).map(|_| file).ok_or_else(|| Error::misuse(format!("{file:?} is no name of a payload")))
+    payload_name(file)
+        .map(|_| file)
+        .ok_or_else(|| Error::content(format!("{file:?}"), Problem::Not("the name of a payload")))
 }
 
 impl Store for ObjectReader {

@@ -141,10 +141,10 @@ impl RowColumns {
             self.metadata.keys().append_value(key);
             self.metadata.values().append_value(value);
         }
-        self.metadata.append(true).map_err(|error| Error::misuse(error.to_string()))?;
+        self.metadata.append(true).map_err(|error| Error::internal("a batch of the sink", error))?;
         self.file.append_option(line.file.as_ref());
         let end = i64::from(self.ends.last().copied().unwrap_or(0)).saturating_add_unsigned(size.unwrap_or(0));
-        self.ends.push(i32::try_from(end).map_err(|_| Error::misuse("a batch has more than 2 GiB".into()))?);
+        self.ends.push(i32::try_from(end).map_err(|_| too_long(end))?);
         self.content.append(size.is_some());
         self.attempts.append_value(i32::try_from(line.attempts.unwrap_or(1)).unwrap_or(i32::MAX));
         self.claim.append_option(line.claim.as_ref());
@@ -164,7 +164,7 @@ impl RowColumns {
 
     /// Return the rows; `content` is the concatenation of their contents.
     pub(super) fn finish(self, content: Vec<u8>) -> Result<RecordBatch> {
-        self.batch(content).map_err(|error| Error::misuse(error.to_string()))
+        self.batch(content).map_err(|error| Error::internal("a batch of the sink", error))
     }
 
     fn batch(mut self, content: Vec<u8>) -> std::result::Result<RecordBatch, ArrowError> {
@@ -200,6 +200,12 @@ fn too_large(line: &Line<'_>, max_content: Option<u64>) -> Option<String> {
     let (file, bytes, most) = (line.file.as_ref()?.as_ref(), line.bytes?, max_content?);
     (bytes > most)
         .then(|| format!("its {bytes} bytes are more than the {most} that a row may have; they are in {file}"))
+}
+
+/// Return the error of contents beyond the offsets of a column.
+fn too_long(end: i64) -> Error {
+    penstock_io::Error::Limit { what: "a batch", bytes: end.unsigned_abs(), limit: i32::MAX.unsigned_abs().into() }
+        .into()
 }
 
 #[cfg(test)]

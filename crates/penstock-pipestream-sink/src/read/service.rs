@@ -34,6 +34,25 @@ const MAX_REQUESTS: usize = 64;
 /// next is read.
 const PIECE: u64 = 1 << 20;
 
+/// Why a reader gets no answer; it is told the message.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    /// The reader asks for a session that it may not read, or that is not there.
+    #[error("there is no closed session {0:?}")]
+    UnknownSession(String),
+    /// The reader presents its key again.
+    #[error("this request was answered before")]
+    Answered,
+    /// The head of the rows is longer than its length can say.
+    #[error("too many rows")]
+    RowCount,
+    /// A failure at this end.
+    #[error(transparent)]
+    Local(#[from] Error),
+}
+
+type Answered<T> = std::result::Result<T, Refusal>;
+
 /// Access of readers to a sink over its server's port.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
@@ -171,7 +190,7 @@ impl Service {
         }
     }
 
-    async fn execute(self: &Arc<Self>, request: Request) -> Result<Vec<u8>> {
+    async fn execute(self: &Arc<Self>, request: Request) -> Answered<Vec<u8>> {
         let service = Arc::clone(self);
         blocking(move || match request {
             Request::Sessions { after, max } => Ok(json(&service.journal.follow(after, max.min(MAX_ITEMS))?)),
@@ -183,9 +202,7 @@ impl Service {
                 let pieces = planned.pieces.into_iter().map(Into::into).collect();
                 Ok(json(&PlanResponse { pieces, next: planned.next }))
             }
-            Request::Hello { .. } | Request::Rows { .. } => {
-                Err(Error::misuse("this request was answered before".into()))
-            }
+            Request::Hello { .. } | Request::Rows { .. } => Err(Refusal::Answered),
         })
         .await
     }
@@ -206,14 +223,13 @@ impl Service {
     }
 
     /// Return a session that may be read: nothing else in the sink is disclosed.
-    fn closed_session(&self, session: &str) -> Result<Arc<ClosedSession>> {
+    fn closed_session(&self, session: &str) -> Answered<Arc<ClosedSession>> {
         if let Some(found) = self.journal.session(session) {
             return Ok(found);
         }
         // A server that was restarted has not looked yet.
         self.journal.follow(0, 0)?;
-        let unknown = || Error::misuse(format!("there is no closed session {session:?}"));
-        self.journal.session(session).ok_or_else(unknown)
+        self.journal.session(session).ok_or_else(|| Refusal::UnknownSession(session.to_owned()))
     }
 
     /// Send rows. Return an error only if nothing was sent yet.
@@ -224,14 +240,14 @@ impl Service {
         start: u64,
         end: u64,
         limits: BatchLimits,
-    ) -> Result<()> {
+    ) -> Answered<()> {
         let service = Arc::clone(self);
         let (head, mut rest, first) = blocking(move || {
             service.closed_session(&session)?;
             let selected = select(&**service.journal.store(), &session, start, end, limits)?;
             let BatchSelection { lines, sizes, ranges, next } = selected;
             let head = json(&RowsHead { lines: lines.len() as u64, sizes, next });
-            let length = u32::try_from(head.len()).map_err(|_| Error::misuse("too many rows".into()))?;
+            let length = u32::try_from(head.len()).map_err(|_| Refusal::RowCount)?;
             let bytes = [&[DONE], length.to_be_bytes().as_slice(), &head, &lines].concat();
             let mut rest = groups(ranges).into_iter();
             let first = rest.next().map_or(Ok(Vec::new()), |ranges| read(&**service.journal.store(), &ranges))?;

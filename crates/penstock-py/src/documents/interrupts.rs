@@ -62,7 +62,7 @@ impl Interrupts {
     /// Return whether an error is kept.
     pub(crate) fn pending(&self) -> bool {
         if self.stop.load(Ordering::Relaxed) {
-            self.keep(penstock_pipestream_net::Error::misuse("the sender has stopped".into()).into_py_err());
+            self.keep(penstock_pipestream_net::Error::stopped("the sender").into_py_err());
         }
         self.state().error.is_some()
     }

@@ -123,7 +123,7 @@ impl QuicxProducer {
 
     pub(crate) async fn list(&self) -> Result<Vec<DeadTuple>> {
         let dead = self.producer.dead_list().await?;
-        let tuple = |task: net::Buried| {
+        let tuple = |task: net::DeadEntry| {
             (task.id.0, String::from_utf8_lossy(&task.kind).into_owned(), task.attempts, task.reason)
         };
         Ok(dead.into_iter().map(tuple).collect())

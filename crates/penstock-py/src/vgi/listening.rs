@@ -91,16 +91,16 @@ impl VgiListener {
         let (options, counters) = (options(max_connections, first_byte)?, server.get().counters());
         let bound = py.detach(|| RpcListener::unix(&path, options, counters));
         let listening = bound.map_err(|error| match error {
-            Error::Busy(message) | Error::Content(message) | Error::Misuse(message) => {
-                PyFileExistsError::new_err(message)
-            }
-            error @ (Error::Io { .. }
+            Error::Busy(_) | Error::Misuse(_) => PyFileExistsError::new_err(error.to_string()),
+            Error::Io { .. }
+            | Error::Content { .. }
+            | Error::Limit { .. }
             | Error::Tls { .. }
             | Error::Task(_)
             | Error::Stopped(_)
             | Error::Internal { .. }
             | Error::Deadline(_)
-            | Error::Forked) => cannot_listen(&error),
+            | Error::Forked => cannot_listen(&error),
         })?;
         Ok(Self { listening, port: 0 })
     }

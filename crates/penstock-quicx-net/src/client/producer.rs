@@ -10,7 +10,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use penstock_io::runtime::{self, PerProcess};
 use penstock_io::sync::lock;
 use penstock_quicx::{
-    Answer, Batch, Buried, Client, ClientEvent, ErrorCode, Refused, StatsResponse, TaskId, Ticket, Violation,
+    Answer, Batch, Client, ClientEvent, DeadEntry, ErrorCode, Refused, StatsResponse, TaskId, Ticket, Violation,
 };
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
@@ -207,7 +207,7 @@ impl Producer {
     }
 
     /// Return the dead list in the order of the IDs: all tasks that are on it from the first answer to the last.
-    pub async fn dead_list(&self) -> Result<Vec<Buried>> {
+    pub async fn dead_list(&self) -> Result<Vec<DeadEntry>> {
         let (mut found, mut after) = (Vec::new(), TaskId(0));
         loop {
             let page = match self.dead_page(Ask::DeadAfter(after)).await {
@@ -223,7 +223,7 @@ impl Producer {
         }
     }
 
-    async fn dead_page(&self, ask: Ask) -> Result<Vec<Buried>> {
+    async fn dead_page(&self, ask: Ask) -> Result<Vec<DeadEntry>> {
         match self.ask(ask).await? {
             Answer::Dead(tasks) => Ok(tasks),
             answer @ (Answer::Accepted(_) | Answer::Observed | Answer::Stats(_) | Answer::Alive) => {

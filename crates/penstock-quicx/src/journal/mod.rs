@@ -1,5 +1,5 @@
-//! The journal: records to write, and from what was written the tasks again. Who writes them, and how they lie in files, is not known
-//! here: a log does that, which says in which of its segments records are.
+//! The journal: the records of a queue's tasks, and the tasks that a start restores from them. A log writes the records to files, and
+//! reports in which of its segments they are.
 
 mod record;
 mod recovery;
@@ -8,22 +8,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use record::{Label, Record};
-pub use recovery::{Recovered, Recovery};
+pub use recovery::{RecoveredTask, Recovery};
 
 use crate::TaskId;
 
-/// What part of a full segment a short one counts as.
+/// The fraction of a full segment that a short one counts as.
 const SHORT: u64 = 16;
 
 /// A place in the journal: bytes since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
-/// What is to be done with the log, in this order.
+/// A request to the log. The log carries requests out in this order.
 #[derive(Debug, Clone)]
 pub enum Write {
-    /// Append all records together, durably; then call `handle_durable` or `handle_write_failed`. After a failure there may be none: what
-    /// failed is gone for good only once an append has succeeded, and the disk is tried.
+    /// Append all records together, durably; then call `handle_durable` or `handle_write_failed`. After a failure the group may be empty: failed records
+    /// cannot come back only once an append has succeeded, and the empty one tries the disk.
     Append(Arc<Group>),
     /// Remove a segment: nothing in it counts any more.
     Remove {
@@ -35,10 +35,10 @@ pub enum Write {
 /// Records that become durable together, or not at all.
 #[derive(Debug, Default)]
 pub struct Group {
-    /// Of each record its label, and where its body ends.
+    /// The label of each record, and the end of its body.
     records: Vec<(Label, usize)>,
     bodies: Vec<u8>,
-    /// What is before it, and what is durable with it.
+    /// The positions before the group, and behind it.
     begin: Lsn,
     end: Lsn,
     /// Tasks that it has in place of an earlier segment.
@@ -67,10 +67,10 @@ impl Group {
     }
 }
 
-/// What is written when, and which segments may go.
+/// Decides when records are written, and which segments are removed.
 ///
-/// A task counts for the segment that holds its content ([`born`](Self::born), [`gone`](Self::gone)). The oldest segment goes
-/// once nothing in it counts; where that does not come by itself, [`to_compact`](Self::to_compact) names it, and its tasks
+/// A task counts for the segment that holds its content ([`count_task`](Self::count_task), [`release_task`](Self::release_task)). The log removes the oldest segment
+/// once no task counts for it. For one that keeps tasks for long, [`to_compact`](Self::to_compact) names the segment, and its tasks
 /// are appended again.
 ///
 /// Group commit: while an append is under way, records gather; they are the next append.
@@ -146,17 +146,17 @@ impl Journal {
         }
     }
 
-    /// Return what is on the disk.
+    /// Return the position up to which records are on the disk.
     pub const fn durable(&self) -> Lsn {
         self.durable
     }
 
-    /// Return what was appended last.
+    /// Return the position behind the last record.
     pub const fn end(&self) -> Lsn {
         self.gathering.end
     }
 
-    /// Return where the group begins that is appended to now: what is behind that is durable at once, or not at all.
+    /// Return the position of the group that gathers now: the records behind it become durable together, or not at all.
     pub(crate) const fn gathers_from(&self) -> Lsn {
         self.gathering.begin
     }
@@ -176,7 +176,7 @@ impl Journal {
         self.under_way.is_none() && self.log.takes_appends() && !self.is_written()
     }
 
-    /// Return whether all of it is on the disk, and nothing else is.
+    /// Return whether all records are on the disk, and no other ones.
     pub const fn is_written(&self) -> bool {
         let settled = match self.log {
             LogState::Sound => true,
@@ -185,28 +185,28 @@ impl Journal {
         settled && self.under_way.is_none() && self.gathering.records.is_empty()
     }
 
-    /// Append a record; return what must be durable before it counts.
+    /// Append a record; return the position that must be durable before the record counts.
     pub fn append(&mut self, record: &Record<'_>) -> Lsn {
         self.gathering.push(record.label(), record.body());
         self.gathering.end
     }
 
-    /// Append a SUBMIT of a task whose segment goes. It stays where it was until that is durable.
+    /// Append the SUBMIT of a task whose segment is to be removed. The task stays in that segment until the record is durable.
     pub fn append_again(&mut self, record: &Record<'_>) {
         self.append(record);
         self.gathering.moved.push(record.id());
     }
 
-    /// Count a task's content of so many bytes, which is in the segment.
-    pub fn born(&mut self, number: u64, bytes: usize) {
+    /// Count a task whose content of so many bytes is in the segment.
+    pub fn count_task(&mut self, number: u64, bytes: usize) {
         if let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.number == number) {
             segment.live += 1;
             segment.live_bytes += (bytes + Record::AROUND) as u64;
         }
     }
 
-    /// Count it no more once what was appended last is durable.
-    pub fn gone(&mut self, number: u64, bytes: usize) {
+    /// Stop counting the task once the last append is durable.
+    pub fn release_task(&mut self, number: u64, bytes: usize) {
         let end = self.end();
         if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
             segment.live = segment.live.saturating_sub(1);
@@ -251,7 +251,7 @@ impl Journal {
         std::mem::replace(&mut self.gathering, Group { begin: end, end, ..Group::default() })
     }
 
-    /// Take note that what was under way is on the disk, in the segment of this number. Return the tasks that it has moved there.
+    /// Note that the group under way is on the disk, in the segment of this number. Return the tasks that the group has moved there.
     pub fn handle_durable(&mut self, number: u64) -> Vec<TaskId> {
         let Some(group) = self.under_way.take() else { return Vec::new() };
         self.durable = self.durable.max(group.end);
@@ -266,9 +266,8 @@ impl Journal {
         Arc::try_unwrap(group).map_or_else(|group| group.moved.clone(), |group| group.moved)
     }
 
-    /// Take note that it is not, and will not be: what must not be lost gathers again. That is all but submits: those who wait for
-    /// one hear that it is refused, and those written again are where they were. Return what must be durable before the others
-    /// count.
+    /// Note that the group under way failed. All its records gather again but submits: callers that wait for a submit are refused, and
+    /// tasks that were to be moved stay in their segments. Return the position that must be durable before the other records count.
     pub fn handle_failed(&mut self) -> Lsn {
         self.log = LogState::Failed;
         let later = self.gather();

@@ -9,7 +9,7 @@ use crate::frame::TaskId;
 
 /// A task that a journal holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredTask {
     /// Its ID.
     pub id: TaskId,
     /// Deliveries so far.
@@ -34,7 +34,7 @@ pub struct Recovered {
 /// known which tasks count, and that the pool has room for them, it goes straight into the pool.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    tasks: FastMap<u32, Recovered>,
+    tasks: FastMap<u32, RecoveredTask>,
     lost: BTreeSet<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Recovery {
                 // Written again it is as dead as it was, although a crash may have left nothing of what follows.
                 let before = before.filter(|task| task.order == order);
                 let (dead, verdict) = before.map_or((None, false), |task| (task.dead.take(), task.verdict));
-                let task = Recovered { id, attempts, dead, verdict, order, bytes, once, segment, offset };
+                let task = RecoveredTask { id, attempts, dead, verdict, order, bytes, once, segment, offset };
                 self.tasks.insert(id.0, task);
                 self.lost.remove(&id.0);
             }
@@ -88,7 +88,7 @@ impl Recovery {
     }
 
     /// Return the tasks found, in order of submission.
-    pub fn tasks(&self) -> Vec<&Recovered> {
+    pub fn tasks(&self) -> Vec<&RecoveredTask> {
         let mut tasks: Vec<_> = self.tasks.values().collect();
         tasks.sort_unstable_by_key(|task| task.order);
         tasks

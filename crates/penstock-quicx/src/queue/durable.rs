@@ -28,7 +28,7 @@ impl Queue {
             self.counters.submitted += 1;
             if let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) {
                 task.segment = segment;
-                journal.born(segment, task.bytes as usize);
+                journal.count_task(segment, task.bytes as usize);
             }
             self.start(now, place);
         }
@@ -136,7 +136,7 @@ impl Queue {
         let Some(place) = self.tasks.find(id) else { return };
         let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) else { return };
         let (was, bytes) = (std::mem::replace(&mut task.segment, segment), task.bytes as usize);
-        journal.gone(was, bytes);
-        journal.born(segment, bytes);
+        journal.release_task(was, bytes);
+        journal.count_task(segment, bytes);
     }
 }

@@ -44,7 +44,7 @@ use task::{State, Task, Tasks, Tick};
 use timer::Timer;
 
 use crate::error::{Limit, Misuse, Result};
-use crate::{Accepts, ErrorCode, Failure, Frame, Journal, Lsn, Recovered, StatsResponse, TaskId, Write};
+use crate::{Accepts, ErrorCode, Failure, Frame, Journal, Lsn, RecoveredTask, StatsResponse, TaskId, Write};
 
 /// A task queue in fixed memory.
 ///
@@ -164,7 +164,7 @@ impl Queue {
     ///
     /// Fails as a limit if there is no room for it, which [`Recovery::check`](crate::Recovery::check) reports
     /// beforehand.
-    pub fn restore(&mut self, now: Instant, task: &Recovered, content: &[u8]) -> Result<()> {
+    pub fn restore(&mut self, now: Instant, task: &RecoveredTask, content: &[u8]) -> Result<()> {
         let now = self.tick(now);
         let (type_and_payload, key) = match content.split_last_chunk() {
             Some((rest, key)) if task.once => (rest, Some(*key)),
@@ -198,7 +198,7 @@ impl Queue {
             self.tasks.go_on_behind(id);
         }
         if let Some(journal) = &mut self.journal {
-            journal.born(task.segment, content.len());
+            journal.count_task(task.segment, content.len());
         }
         self.remember_unique(place);
         let most = self.kinds.get(kind).map_or(u16::MAX, |kind| kind.policy.attempts);

@@ -92,7 +92,7 @@ impl Queue {
         self.kinds.leave(task.kind);
         if let Some(journal) = &mut self.journal {
             journal.append(&Record::Gone { id: task.id });
-            journal.gone(task.segment, task.bytes as usize);
+            journal.release_task(task.segment, task.bytes as usize);
         }
     }
 }

@@ -119,7 +119,7 @@ impl World {
         let Some(id) = self.pick(at) else { return };
         let (.., content) = self.model.remove(&id).expect("picked");
         self.journal.append(&Record::Gone { id: TaskId(id) });
-        self.journal.gone(self.places.remove(&id).expect("placed"), content.len());
+        self.journal.release_task(self.places.remove(&id).expect("placed"), content.len());
         self.history.push(self.model.clone());
     }
 
@@ -151,13 +151,13 @@ impl World {
                             continue;
                         };
                         let (.., content) = &self.model[&id.0];
-                        self.journal.gone(was, content.len());
-                        self.journal.born(segment, content.len());
+                        self.journal.release_task(was, content.len());
+                        self.journal.count_task(segment, content.len());
                     }
                     for id in self.open.drain(..) {
                         let (.., content) = &self.model[&id];
                         self.places.insert(id, segment);
-                        self.journal.born(segment, content.len());
+                        self.journal.count_task(segment, content.len());
                     }
                 }
                 Write::Remove { segment } => self.log.remove(segment),

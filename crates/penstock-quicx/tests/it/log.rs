@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_quicx::{Group, Label, Record, Recovered, Recovery};
+use penstock_quicx::{Group, Label, Record, RecoveredTask, Recovery};
 
 /// Labels, each with where its body ends, and the bodies.
 #[derive(Debug, Default, Clone)]
@@ -95,7 +95,7 @@ impl ModelLog {
         recovery
     }
 
-    pub(crate) fn content(&self, task: &Recovered) -> &[u8] {
+    pub(crate) fn content(&self, task: &RecoveredTask) -> &[u8] {
         let start = usize::try_from(task.offset).expect("short");
         &self.segments[&task.segment].bodies[start..start + task.bytes]
     }

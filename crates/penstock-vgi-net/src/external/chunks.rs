@@ -10,6 +10,7 @@ use tokio::time::sleep_until;
 
 use super::options::FetchOptions;
 use super::response::{body, ok, sent, shown};
+use crate::faults::LocationFault;
 use crate::{Error, Result};
 
 /// The state of a part.
@@ -129,16 +130,13 @@ async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u
     let last = first.saturating_add(size).saturating_sub(1);
     let request = client.get(url.clone()).header(RANGE, format!("bytes={first}-{last}"));
     let response = ok(url, sent(url, request).await?)?;
-    let wrong = |why: String| Error::Location(format!("{}: {why}", shown(url)));
     if response.status() != StatusCode::PARTIAL_CONTENT {
-        return Err(wrong(format!("bytes {first} to {last} were requested, and the server sent the whole object")));
+        return Err(Error::Location(LocationFault::WholeObject { url: shown(url), first, last }));
     }
     let bytes = body(url, response, size).await?;
     if bytes.len() as u64 != size {
-        return Err(wrong(format!(
-            "bytes {first} to {last} were requested, and the server sent {} bytes",
-            bytes.len()
-        )));
+        let (url, bytes) = (shown(url), bytes.len());
+        return Err(Error::Location(LocationFault::PartLength { url, first, last, bytes }));
     }
     Ok(bytes)
 }

@@ -18,6 +18,7 @@ use super::guard::{Guard, Refused};
 use super::options::FetchOptions;
 use super::response::{body, ok, sent, shown, too_long};
 use super::{chunks, file};
+use crate::faults::LocationFault;
 use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -73,8 +74,8 @@ impl Fetcher {
             None | Some("" | "identity") => false,
             Some("zstd") => true,
             Some(other) => {
-                let message = format!("{}: its coding is {other:?}; only zstd is supported", shown(&url));
-                return Err(Error::Location(message));
+                let (url, coding) = (shown(&url), other.to_owned());
+                return Err(Error::Location(LocationFault::Coding { url, coding }));
             }
         };
         Ok(Fetched { bytes, zstd, took: begun.elapsed() })
@@ -104,17 +105,14 @@ impl Fetcher {
     /// Check that a URL may be requested.
     fn admitted(&self, url: &str) -> Result<Url> {
         let refused = Error::Location;
-        let parsed = Url::parse(url).map_err(|error| refused(format!("the location is not a URL: {error}")))?;
+        let parsed = Url::parse(url).map_err(|error| refused(LocationFault::NoUrl { reason: error.to_string() }))?;
         if !matches!(parsed.scheme(), "https" | "http" | "file") {
-            return Err(refused(format!(
-                "the location has the scheme {:?}; only https, http and file are supported",
-                parsed.scheme()
-            )));
+            return Err(refused(LocationFault::Scheme { scheme: parsed.scheme().to_owned() }));
         }
         if !self.options.allow_private
-            && let Err(why) = Refused::check(parsed.host_str().unwrap_or_default())
+            && let Err(Refused { host, address }) = Refused::check(parsed.host_str().unwrap_or_default())
         {
-            return Err(refused(why.to_string()));
+            return Err(refused(LocationFault::Private { host, address }));
         }
         Ok(parsed)
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use penstock_io::DriverError as _;
 use reqwest::Url;
 
+use crate::faults::{LocationFault, SizeLimit};
 use crate::{Error, Result};
 
 /// Read a file if it is below the folder and within the limit.
@@ -16,14 +17,14 @@ pub(super) fn read(root: Option<&Path>, url: &Url, most: u64) -> Result<Vec<u8>>
     let file = File::open(&path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Error::Location(format!("{url} is not a file")));
+        return Err(Error::Location(LocationFault::NotAFile { url: url.to_string() }));
     }
     let mut bytes = Vec::new();
     if metadata.len() <= most {
         file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     }
     if metadata.len() > most || bytes.len() as u64 > most {
-        return Err(Error::Size(format!("{url} has more than the {most} bytes of max_fetch_bytes")));
+        return Err(Error::Size(SizeLimit::File { url: url.to_string(), limit: most }));
     }
     Ok(bytes)
 }
@@ -45,13 +46,13 @@ fn place(path: &Path) -> std::io::Result<PathBuf> {
 
 /// Return the path of a URL, and refuse paths that leave the folder.
 fn inside(root: Option<&Path>, url: &Url, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<PathBuf> {
-    let refused = |why: &str| Error::Location(format!("{url}: {why}"));
-    let root = root.ok_or_else(|| refused("file:// URLs are read only where the storage is a FileStorage"))?;
-    let path = url.to_file_path().map_err(|()| refused("it does not name a file on this machine"))?;
+    let named = || url.to_string();
+    let root = root.ok_or_else(|| Error::Location(LocationFault::NoFolder { url: named() }))?;
+    let path = url.to_file_path().map_err(|()| Error::Location(LocationFault::NoPath { url: named() }))?;
     let failed = |error: std::io::Error| Error::io(url.as_str(), error);
     let (root, path) = (root.canonicalize().map_err(failed)?, real(&path).map_err(failed)?);
     if !path.starts_with(&root) {
-        return Err(refused("it lies outside the folder of the storage"));
+        return Err(Error::Location(LocationFault::OutsideFolder { url: named() }));
     }
     Ok(path)
 }

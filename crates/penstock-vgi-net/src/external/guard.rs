@@ -12,8 +12,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 /// A host that resolves to an address of this machine or of its network.
 #[derive(Debug)]
 pub(super) struct Refused {
-    host: String,
-    address: IpAddr,
+    pub(super) host: String,
+    pub(super) address: IpAddr,
 }
 
 impl Refused {

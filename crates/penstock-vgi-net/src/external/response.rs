@@ -4,6 +4,7 @@ use penstock_io::DriverError as _;
 use reqwest::{RequestBuilder, Response, Url};
 
 use super::guard::Refused;
+use crate::faults::{LocationFault, SizeLimit};
 use crate::{Error, Result};
 
 /// Return the body of a response, counting its bytes as they arrive.
@@ -19,7 +20,7 @@ pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result
 }
 
 pub(super) fn too_long(url: &Url, most: u64) -> Error {
-    Error::Size(format!("{} sends more than the {most} bytes that were allowed (max_fetch_bytes)", shown(url)))
+    Error::Size(SizeLimit::Object { url: shown(url), limit: most })
 }
 
 /// Send a request. The error may be transient, unless the address was refused.
@@ -28,8 +29,9 @@ pub(super) async fn sent(url: &Url, request: RequestBuilder) -> Result<Response>
 }
 
 fn failed(url: &Url, error: &reqwest::Error) -> Error {
-    if let Some(refused) = Refused::within(error) {
-        return Error::Location(format!("{}: {refused}", shown(url)));
+    if let Some(Refused { host, address }) = Refused::within(error) {
+        let (url, host) = (shown(url), host.clone());
+        return Error::Location(LocationFault::Resolved { url, host, address: *address });
     }
     // The innermost error is the specific one.
     let mut inner: &dyn std::error::Error = error;
@@ -43,8 +45,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> Error {
 pub(super) fn ok(url: &Url, response: Response) -> Result<Response> {
     let status = response.status();
     if status.is_redirection() {
-        let message = format!("{} answers with a redirect (HTTP {status}), which is not followed", shown(url));
-        return Err(Error::Location(message));
+        return Err(Error::Location(LocationFault::Redirect { url: shown(url), status }));
     }
     if !status.is_success() {
         return Err(Error::io(shown(url), format!("HTTP {status}")));

@@ -20,6 +20,7 @@ use reqwest::{Client, Method};
 
 use super::capabilities::Capabilities;
 use crate::external::External;
+use crate::faults::{LocationFault, SizeLimit};
 use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -309,21 +310,19 @@ impl HttpClient {
     /// Upload a body to a URL of the server, and return the body that points there.
     fn put_elsewhere(&self, pieces: &[Buffer], check: Check<'_>) -> Result<Vec<u8>> {
         let wrong = Error::Location;
-        let uploads = self.uploads.as_ref().ok_or_else(|| wrong("uploads are not configured".to_owned()))?;
+        let uploads = self.uploads.as_ref().ok_or_else(|| wrong(LocationFault::NoUploads))?;
         let body = concat(pieces);
-        if let Some(most) = self.state().announced.max_upload_bytes.filter(|most| body.len() as u64 > *most) {
-            let message = format!("the request has {} bytes, above the server's limit of {most}", body.len());
-            return Err(Error::Size(message));
+        if let Some(limit) = self.state().announced.max_upload_bytes.filter(|limit| body.len() as u64 > *limit) {
+            return Err(Error::Size(SizeLimit::Upload { bytes: body.len(), limit }));
         }
         let answered = self.upload_urls(1, check)?;
         let url = answered.answers.into_iter().find_map(|answer| match answer {
             Answer::Batch(batch) => Some(core::read_upload_urls(&batch).map_err(Error::from)),
-            Answer::Failed(failure) => Some(Err(wrong(failure.message))),
+            Answer::Failed(failure) => Some(Err(wrong(LocationFault::Refused(failure.message)))),
             Answer::Log(_) | Answer::End => None,
         });
         let url = url.transpose()?.and_then(|urls| urls.into_iter().next());
-        let UploadUrl { upload, download, .. } =
-            url.ok_or_else(|| wrong("the server issued no upload URL".to_owned()))?;
+        let UploadUrl { upload, download, .. } = url.ok_or_else(|| wrong(LocationFault::NoUploadUrl))?;
         uploads.validate(&upload)?;
         uploads.validate(&download)?;
         uploads.resolver().fetcher.put(&upload, body, core::ARROW, check)?;
@@ -351,11 +350,8 @@ impl HttpClient {
         match response.headers.get("Location") {
             Some(location) if (300..400).contains(&response.status) => {
                 let shown: String = location.chars().take_while(|each| !"?#".contains(*each)).take(SHOWN).collect();
-                let message = format!(
-                    "{method} {path}: the server answers with a redirect (HTTP {}) to {shown:?}, which is not followed",
-                    response.status
-                );
-                Err(Error::Location(message))
+                let (request, status) = (format!("{method} {path}"), response.status);
+                Err(Error::Location(LocationFault::CallRedirect { request, status, to: shown }))
             }
             Some(_) | None => Ok(response),
         }
@@ -540,7 +536,7 @@ impl HttpSender for Wire {
                 while let Some(chunk) = answer.chunk().await.map_err(|error| self.failed(error))? {
                     bytes.extend_from_slice(&chunk);
                     if bytes.len() as u64 > LONGEST {
-                        return Err(Error::Size(format!("{}: the response has more than 2 GiB", self.base)));
+                        return Err(Error::Size(SizeLimit::Response { url: self.base.clone() }));
                     }
                 }
                 Ok(Response { status, headers, body: vec![bytes.into()] })

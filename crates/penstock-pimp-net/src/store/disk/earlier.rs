@@ -8,7 +8,7 @@
 //! A record without a body was a seal. No payload can look like a record: a body was shorter than 2^29 bytes, so its
 //! length begins with a byte below 32, and JSON, which job records and envelopes are, contains no such byte.
 
-use penstock_log::{Earlier, Framing, Head, Length};
+use penstock_log::{EarlierSegment, Framing, Head, Length};
 
 use super::record::checksum;
 
@@ -23,7 +23,7 @@ pub(super) fn is_begun(start: &[u8]) -> bool {
 }
 
 /// Return how to read the segment with this number that begins with these bytes, if it has the previous format.
-pub(super) fn earlier(number: u64, start: &[u8]) -> Option<Earlier> {
+pub(super) fn earlier(number: u64, start: &[u8]) -> Option<EarlierSegment> {
     let (fields, sum) = start.first_chunk::<HEADER>()?.split_last_chunk::<4>()?;
     let (magic, numbers) = fields.split_first_chunk::<8>()?;
     // Where only the magic is damaged, the checksum still matches the correct one.
@@ -34,7 +34,7 @@ pub(super) fn earlier(number: u64, start: &[u8]) -> Option<Earlier> {
         (true, false) | (false, true) => (number, None),
         (false, false) => return None,
     };
-    Some(Earlier { framing: Box::new(Frame), number: found, before })
+    Some(EarlierSegment { framing: Box::new(Frame), number: found, before })
 }
 
 fn sum_of(parts: &[&[u8]]) -> [u8; 4] {

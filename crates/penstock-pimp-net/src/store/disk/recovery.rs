@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use penstock_log::{DiskFile, Earlier, Entry, Hole, Replay};
+use penstock_log::{DiskFile, EarlierSegment, Entry, Hole, Replay};
 use penstock_pimp::JobId;
 
 use super::earlier;
@@ -50,7 +50,7 @@ impl Replay for Recovery {
         earlier::is_begun(start)
     }
 
-    fn earlier(&self, number: u64, start: &[u8]) -> Option<Earlier> {
+    fn earlier(&self, number: u64, start: &[u8]) -> Option<EarlierSegment> {
         earlier::earlier(number, start)
     }
 }

@@ -215,7 +215,7 @@ fn what_a_full_disk_did_not_take_goes_before_what_comes_next_and_claim_checks_th
             process.save().unwrap_err();
             process.void(id);
             process.save().unwrap_err();
-            assert_eq!(process.log.owed.len(), 1, "{fault:?}");
+            assert_eq!(process.log.unwritten.len(), 1, "{fault:?}");
         }
         disk.heal();
         // A question asks for all that came before.

@@ -54,10 +54,7 @@ fn without_layer_2_at_the_other_end_a_policy_is_refused_and_everything_else_work
     close(&client);
     let with_policy = SessionOptions { policy: Some(CompletionPolicy::default()), ..options() };
     let refused = block(pair.client.connect(pair.server.local_addr().unwrap(), "localhost", with_policy));
-    assert!(matches!(
-        refused.unwrap_err(),
-        Error::Local(penstock_io::Error::Misuse(message)) if message.contains("does not support")
-    ));
+    assert!(matches!(refused.unwrap_err(), Error::Local(penstock_io::Error::Misuse(_))));
 }
 
 #[test]

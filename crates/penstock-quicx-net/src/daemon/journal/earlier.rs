@@ -9,7 +9,7 @@
 //! segment is read before anything is said of it, and the log gets the checksum as the first bytes of a body. Nothing says where a
 //! segment ends: a record that is cut off there was being written when the process or the power went.
 
-use penstock_log::{Earlier, Framing, Head, Length};
+use penstock_log::{EarlierSegment, Framing, Head, Length};
 use penstock_quicx::Record;
 
 const MAGIC: [u8; 6] = *b"QUICXJ";
@@ -50,7 +50,7 @@ pub(super) fn is_begun(start: &[u8]) -> bool {
 
 /// Return how to read the segment of this number that begins with these bytes, if it is one. A flipped bit is damage. Where more is
 /// wrong, it is another one if it says so without a mistake.
-pub(super) fn earlier(number: u64, start: &[u8]) -> Option<Earlier> {
+pub(super) fn earlier(number: u64, start: &[u8]) -> Option<EarlierSegment> {
     let start = start.first_chunk::<HEADER>()?;
     let (found, before) = match wrong_bits(start, number) {
         0 => (number, Some(0)),
@@ -60,15 +60,15 @@ pub(super) fn earlier(number: u64, start: &[u8]) -> Option<Earlier> {
             (found, (1..=FORMAT).any(|format| header(format, found) == *start).then_some(Some(0))?)
         }
     };
-    Some(Earlier { framing: Box::new(Frame::default()), number: found, before })
+    Some(EarlierSegment { framing: Box::new(Frame::default()), number: found, before })
 }
 
 /// Return how to read the segment of this number whose header is lost: a checksum in it holds, or it is blank, as when the power goes
 /// before a file's bytes are on the disk.
-pub(super) fn headless(number: u64, segment: &[u8]) -> Option<Earlier> {
+pub(super) fn headless(number: u64, segment: &[u8]) -> Option<EarlierSegment> {
     let is_one = segment.iter().all(|byte| *byte == 0) || Records::new(segment).next().is_some();
     // Of another format where it says so.
-    (is_one && !segment.starts_with(&MAGIC)).then(|| Earlier {
+    (is_one && !segment.starts_with(&MAGIC)).then(|| EarlierSegment {
         framing: Box::new(Frame::default()),
         number,
         before: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use penstock_io::DriverError as _;
-use penstock_log::{DiskFile, Earlier, Entry, Hole, Replay};
+use penstock_log::{DiskFile, EarlierSegment, Entry, Hole, Replay};
 use penstock_quicx::{Journal, Queue, QueueConfig, Record, Recovery};
 
 use super::earlier;
@@ -50,11 +50,11 @@ impl Replay for Found {
         earlier::is_begun(start)
     }
 
-    fn earlier(&self, number: u64, start: &[u8]) -> Option<Earlier> {
+    fn earlier(&self, number: u64, start: &[u8]) -> Option<EarlierSegment> {
         earlier::earlier(number, start)
     }
 
-    fn headless(&self, number: u64, segment: &[u8]) -> Option<Earlier> {
+    fn headless(&self, number: u64, segment: &[u8]) -> Option<EarlierSegment> {
         earlier::headless(number, segment)
     }
 }

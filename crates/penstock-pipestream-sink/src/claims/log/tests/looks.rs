@@ -67,7 +67,7 @@ impl Disk for Racing {
         if *races > 0 {
             *races -= 1;
             let entries = server.state.entries();
-            server.log.write_anew(&entries)?;
+            server.log.rewrite(&entries)?;
         }
         Ok(names)
     }

@@ -75,8 +75,7 @@ fn a_dead_task_whose_reason_is_damaged_is_dead_and_a_task_that_was_over_stays_so
 fn a_file_that_is_no_segment_is_refused_and_stays() {
     let (place, _) = killed();
     place.put(2, b"#!/bin/sh\necho and so on, with more bytes than a header has");
-    let refused = place.open().map(drop).unwrap_err().to_string();
-    assert!(refused.contains("00000000000000000002.journal is no segment of a Quicx journal"), "{refused}");
-    assert!(refused.contains("name it 00000000000000000002.damaged to go on"), "{refused}");
+    let refused = place.open().map(drop).unwrap_err();
+    assert!(matches!(mismatch(&refused), Some(Mismatch::Unknown { number: 2, .. })), "{refused}");
     assert!(place.disk.read(&place.segment(2)).unwrap().starts_with(b"#!/bin/sh"));
 }

@@ -8,11 +8,21 @@ mod earlier;
 use std::io::IoSlice;
 use std::path::PathBuf;
 
+use penstock_io::Problem;
+use penstock_log::Mismatch;
 use penstock_quicx::{Accepts, ConnectionId, Decoded, Decoder, Frame, Prefetch, Record, Submit, SubmitOnce, TaskId};
 use penstock_testkit::disk::MemoryDisk;
 use tempfile::TempDir;
 
 use super::*;
+
+/// Return how a file differs from a segment, if that is the error.
+fn mismatch(error: &Error) -> Option<Mismatch> {
+    match error {
+        Error::Local(penstock_io::Error::Content { problem: Problem::Log(mismatch), .. }) => Some(*mismatch),
+        _ => None,
+    }
+}
 
 /// A folder in memory, and one on the disk of the same name for its lock.
 struct Place {
