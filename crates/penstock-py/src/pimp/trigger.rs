@@ -6,7 +6,6 @@ use penstock_io::sync::lock;
 use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp_net::{Error, PendingReply, Result, TriggerServer};
 use pyo3::prelude::*;
-use tokio::sync::watch;
 
 use super::options::TriggerOptions;
 use super::{closed, raised, wait};
@@ -16,7 +15,6 @@ use crate::pipestream::waiting::Timeout;
 #[pyclass(frozen, name = "PimpTriggerServer", module = "penstock._core")]
 pub(crate) struct PimpTriggerServer {
     server: Arc<TriggerServer>,
-    closed: watch::Sender<bool>,
 }
 
 /// A request that waits for its answer.
@@ -49,26 +47,14 @@ impl PimpTriggerServer {
 
     /// Return the next request; `None` once the server is closed.
     fn next_request(&self, py: Python<'_>) -> PyResult<Option<PimpAsked>> {
-        let mut closed = self.closed.subscribe();
-        let next = wait(py, Timeout::NEVER, async {
-            tokio::select! {
-                biased;
-                request = self.server.next() => Ok(request),
-                // An error would mean that this server was dropped, which cannot happen during the borrow.
-                _ = closed.wait_for(|closed| *closed) => Ok(None),
-            }
-        })?;
+        let next = wait(py, Timeout::NEVER, async { Ok(self.server.next().await) })?;
         Ok(next.map(|request| PimpAsked { request: Mutex::new(Some(request)) }))
     }
 
     /// Stop accepting connections, and wait for running requests for up to `grace` seconds.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let server = Arc::clone(&self.server);
-        wait(py, Timeout::NEVER, async {
-            let ended = closed(grace, move |grace| server.close(grace)).await;
-            self.closed.send_replace(true);
-            ended
-        })
+        wait(py, Timeout::NEVER, closed(grace, move |grace| server.close(grace)))
     }
 }
 
@@ -76,7 +62,7 @@ impl PimpTriggerServer {
     fn bind(listen: &str, options: &TriggerOptions) -> Result<Self> {
         let server =
             TriggerServer::bind(Addresses::resolve(listen)?, options.server_tls()?.as_ref(), options.max_body)?;
-        Ok(Self { server: Arc::new(server), closed: watch::Sender::new(false) })
+        Ok(Self { server: Arc::new(server) })
     }
 }
 
