@@ -488,3 +488,4 @@ fn the_answer_to_an_abandoned_poll_is_not_lost() {
 }
 
 mod sharing;
+mod triggers;

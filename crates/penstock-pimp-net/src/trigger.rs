@@ -14,7 +14,7 @@ use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use crate::{Error, Result};
 
@@ -70,6 +70,7 @@ impl PendingReply {
 pub struct TriggerServer {
     server: HttpServer,
     requests: Mutex<mpsc::Receiver<PendingReply>>,
+    closed: watch::Sender<bool>,
 }
 
 struct Front {
@@ -89,7 +90,7 @@ impl TriggerServer {
         let front = Arc::new(Front { requests, bodies, most });
         let acceptor = Acceptor::optional(tls, HTTPS)?;
         let server = HttpServer::bind(front, listen, acceptor, SERVING, Arc::default())?;
-        Ok(Self { server, requests: Mutex::new(receiver) })
+        Ok(Self { server, requests: Mutex::new(receiver), closed: watch::Sender::new(false) })
     }
 
     /// Return the address on which it listens.
@@ -104,12 +105,21 @@ impl TriggerServer {
 
     /// Return the next request; `None` once the server is closed.
     pub async fn next(&self) -> Option<PendingReply> {
-        self.requests.lock().await.recv().await
+        let mut closed = self.closed.subscribe();
+        let next = async { self.requests.lock().await.recv().await };
+        tokio::select! {
+            biased;
+            request = next => request,
+            // An error would mean that this server was dropped, which cannot happen during the borrow.
+            _ = closed.wait_for(|closed| *closed) => None,
+        }
     }
 
     /// Stop accepting connections, wait for running requests up to `grace`, and end.
     pub fn close(&self, grace: Duration) -> Result<()> {
-        Ok(self.server.close_within(grace)?)
+        let ended = self.server.close_within(grace);
+        self.closed.send_replace(true);
+        Ok(ended?)
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 mod chunk;
+mod column;
 mod context;
 mod host;
 mod lane;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use penstock_io::tls::ClientCertificates;
-use penstock_io::{DriverError as _, IDLE_TIMEOUT, ReadKey};
+use penstock_io::{IDLE_TIMEOUT, ReadKey};
 use penstock_pipestream_net::port::{ClaimChecks, PortService};
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use serde::Serialize;
@@ -251,7 +251,7 @@ impl Service {
             let bytes = [&[DONE], length.to_be_bytes().as_slice(), &head, &lines].concat();
             let mut rest = groups(ranges).into_iter();
             let first = rest.next().map_or(Ok(Vec::new()), |ranges| read(&**service.journal.store(), &ranges))?;
-            Ok((bytes, rest, first))
+            Ok::<_, Refusal>((bytes, rest, first))
         })
         .await?;
         let mut next = Some(first);

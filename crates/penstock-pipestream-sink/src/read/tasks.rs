@@ -16,6 +16,12 @@ pub(super) async fn background<T: Send + 'static>(work: impl Future<Output = Res
 }
 
 /// Run blocking work on the pool of the current runtime.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    joined(spawn_blocking(work)).await
+pub(super) async fn blocking<T, E>(
+    work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
+) -> std::result::Result<T, E>
+where
+    T: Send + 'static,
+    E: From<Error> + Send + 'static,
+{
+    spawn_blocking(work).await.unwrap_or_else(|died| Err(Error::task(died).into()))
 }

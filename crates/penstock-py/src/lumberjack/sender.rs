@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use arrow_array::cast::AsArray as _;
-use arrow_array::{Array as _, RecordBatch};
-use penstock_io::{DriverError as _, duration};
-use penstock_lumberjack_net::{self as net, Chunk, Error, Line, Result};
+use arrow_array::RecordBatch;
+use penstock_io::duration;
+use penstock_lumberjack_net::{self as net, Chunk, Line, Result};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3_arrow::PyRecordBatch;
@@ -14,7 +13,7 @@ use super::options::SendOptions;
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// How often Python is check whether to continue.
+/// How often Python is asked whether to continue.
 const ASK: Duration = Duration::from_millis(100);
 
 /// The form in which a dictionary of strings arrives.
@@ -162,22 +161,7 @@ pub(crate) fn maps(events: &[PairList]) -> Chunk {
 }
 
 pub(crate) fn rows(batch: &RecordBatch, column: &str) -> Result<Chunk> {
-    let missing = || Error::misuse(format!("there is no column {column:?}"));
-    let array = batch.column_by_name(column).ok_or_else(missing)?;
     let mut chunk = Chunk::default();
-    if let Some(texts) = array.as_string_opt::<i32>() {
-        texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
-    } else if let Some(texts) = array.as_string_opt::<i64>() {
-        texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
-    } else if let Some(texts) = array.as_string_view_opt() {
-        texts.iter().flatten().for_each(|row| chunk.push_json(row.as_bytes()));
-    } else if let Some(bytes) = array.as_binary_opt::<i32>() {
-        bytes.iter().flatten().for_each(|row| chunk.push_json(row));
-    } else if let Some(bytes) = array.as_binary_opt::<i64>() {
-        bytes.iter().flatten().for_each(|row| chunk.push_json(row));
-    } else {
-        let kind = array.data_type();
-        return Err(Error::misuse(format!("the column {column:?} has strings or bytes, not {kind}")));
-    }
+    chunk.push_column(batch, column)?;
     Ok(chunk)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use penstock_io::sync::{Latch, lock};
+use penstock_io::sync::lock;
 use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp_net::{Error, PendingReply, Result, TriggerServer};
 use pyo3::prelude::*;
@@ -15,7 +15,6 @@ use crate::pipestream::waiting::Timeout;
 #[pyclass(frozen, name = "PimpTriggerServer", module = "penstock._core")]
 pub(crate) struct PimpTriggerServer {
     server: Arc<TriggerServer>,
-    closed: Latch,
 }
 
 /// A request that waits for its answer.
@@ -48,18 +47,14 @@ impl PimpTriggerServer {
 
     /// Return the next request; `None` once the server is closed.
     fn next_request(&self, py: Python<'_>) -> PyResult<Option<PimpAsked>> {
-        let next = wait(py, Timeout::NEVER, async { Ok(self.closed.unless_set(self.server.next()).await.flatten()) })?;
+        let next = wait(py, Timeout::NEVER, async { Ok(self.server.next().await) })?;
         Ok(next.map(|request| PimpAsked { request: Mutex::new(Some(request)) }))
     }
 
     /// Stop accepting connections, and wait for running requests for up to `grace` seconds.
     fn close(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let server = Arc::clone(&self.server);
-        wait(py, Timeout::NEVER, async {
-            let ended = closed(grace, move |grace| server.close(grace)).await;
-            self.closed.set();
-            ended
-        })
+        wait(py, Timeout::NEVER, closed(grace, move |grace| server.close(grace)))
     }
 }
 
@@ -67,7 +62,7 @@ impl PimpTriggerServer {
     fn bind(listen: &str, options: &TriggerOptions) -> Result<Self> {
         let server =
             TriggerServer::bind(Addresses::resolve(listen)?, options.server_tls()?.as_ref(), options.max_body)?;
-        Ok(Self { server: Arc::new(server), closed: Latch::default() })
+        Ok(Self { server: Arc::new(server) })
     }
 }
 
