@@ -16,7 +16,7 @@ use penstock_testkit::disk::{Fault, MemoryDisk};
 use twox_hash::XxHash3_64;
 
 use super::*;
-use crate::{Ack, FolderStore, ObjectStore, Plan, PlanLimits, Reader, RemoteStore, RowRange, Service, plan};
+use crate::{Ack, FolderStore, Missing, ObjectStore, Plan, PlanLimits, Reader, RemoteStore, RowRange, Service, plan};
 
 /// In memory, where there is such a place: thousands of crash images are opened.
 fn quick_folder() -> tempfile::TempDir {
