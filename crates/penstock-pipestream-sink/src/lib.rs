@@ -26,5 +26,4 @@ pub use self::error::{Error, Result};
 pub use self::folder::FolderSink;
 pub use self::objects::ObjectSink;
 pub use self::place::SinkPlace;
-pub use self::references::References;
 pub use self::settings::{ReferenceSettings, ServerSettings};

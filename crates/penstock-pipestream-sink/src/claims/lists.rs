@@ -24,7 +24,7 @@ use crate::{Error, Result};
 impl Claims {
     /// Settle claim checks from the lists of the sessions that redeemed them: a server that was killed may have
     /// reported COMPLETE for an entity that redeemed a claim check, and not have settled it. Blocks on the disk.
-    pub fn settle_from(&self, sink: &Path) -> Result<()> {
+    pub(crate) fn settle_from(&self, sink: &Path) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
             if let ClaimState::Redeemed { by } = claim.state {
@@ -58,7 +58,7 @@ impl Claims {
 
     /// [`settle_from`](Self::settle_from) for a sink in an object store. A session that is not closed may still
     /// continue in another server: only its list counts. Blocks on the store.
-    pub fn settle_from_store(&self, sink: &ObjectPrefix) -> Result<()> {
+    pub(crate) fn settle_from_store(&self, sink: &ObjectPrefix) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
             if let ClaimState::Redeemed { by } = claim.state {

@@ -95,7 +95,7 @@ impl Claims {
     }
 
     /// Return the same, with limits.
-    pub fn open_with(folder: &Path, limits: ClaimLimits) -> Result<Arc<Self>> {
+    pub(crate) fn open_with(folder: &Path, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Folder(folder.to_owned()), limits));
         claims.open_now()?;
         Ok(claims)
@@ -108,7 +108,7 @@ impl Claims {
     }
 
     /// Return the same, with limits.
-    pub fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
+    pub(crate) fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
         let folder = sink.join(FOLDER);
         let claims = Arc::new(Self::of(Home::Folder(folder.clone()), limits));
         if store::exists(&folder)
@@ -124,7 +124,7 @@ impl Claims {
 
     /// Return the book of all servers of a sink in an object store, next to its sessions: each of them can find a claim
     /// check that another one has issued, and one redemption is valid, whichever server is asked. Blocks on the store.
-    pub fn in_store(sink: &ObjectPrefix, limits: ClaimLimits) -> Result<Arc<Self>> {
+    pub(crate) fn in_store(sink: &ObjectPrefix, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Objects(SharedClaims::new(sink.clone())?), limits));
         claims.open_now()?;
         claims.settle_from_store(sink)?;

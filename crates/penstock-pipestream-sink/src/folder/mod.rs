@@ -88,7 +88,7 @@ impl FolderSink {
     }
 
     /// Return the same, for entities that refer to objects.
-    pub fn open_with(dir: &Path, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
+    pub(crate) fn open_with(dir: &Path, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
         Self::with_faults(dir, events, references, Faults::default())
     }
 

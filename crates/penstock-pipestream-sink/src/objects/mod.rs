@@ -69,7 +69,11 @@ impl ObjectSink {
     }
 
     /// Return the same, for entities that refer to objects.
-    pub fn open_with(place: ObjectPrefix, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
+    pub(crate) fn open_with(
+        place: ObjectPrefix,
+        events: Option<EventLog>,
+        references: References,
+    ) -> Result<Arc<Self>> {
         Self::touching(place, events, references, sweep::TOUCH_INTERVAL)
     }
 

@@ -22,9 +22,9 @@ use penstock_pipestream_net::{Client, EntityDraft, Payload, Server, ServerOption
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::References;
 use crate::objects::ObjectSink;
 use crate::read::{ClosedSession, Journal, ObjectReader, PayloadRange, Store, closed_sessions};
+use crate::references::References;
 
 /// The kind of a request to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use crate::Result;
 
 /// Handling of references at a receiver.
 #[derive(Debug, Clone, Default)]
-pub struct References {
+pub(crate) struct References {
     /// Prefixes from which it may fetch; none: it keeps the messages.
     fetching: Option<Fetching>,
     /// Providers whose keys may have wrapped an object's. Not set: messages that are kept are not examined, and
@@ -44,18 +44,18 @@ struct Fetching {
 
 impl References {
     /// Keep messages as they arrive.
-    pub fn keep() -> Self {
+    pub(crate) fn keep() -> Self {
         Self::default()
     }
 
     /// Fetch objects of at most `max_bytes` bytes below these URLs, with the options of their store.
-    pub fn fetch(prefixes: &[String], storage: &StorageOptions, max_bytes: u64) -> Result<Self> {
+    pub(crate) fn fetch(prefixes: &[String], storage: &StorageOptions, max_bytes: u64) -> Result<Self> {
         let allowed = prefixes.iter().map(|prefix| AllowedPrefix::open(prefix, storage)).collect::<Result<_>>()?;
         Ok(Self { fetching: Some(Fetching { allowed, max_bytes }), approved: None })
     }
 
     /// Accept only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
-    pub fn with_key_providers(mut self, approved: &[String]) -> Result<Self> {
+    pub(crate) fn with_key_providers(mut self, approved: &[String]) -> Result<Self> {
         self.approved = Some(KeyProviders::parse(approved)?);
         Ok(self)
     }
