@@ -3,8 +3,7 @@ use std::io;
 
 use arrow_schema::DataType;
 
-use crate::limits::CHILDREN_PER_MIB;
-use crate::sender::MAX_NAME;
+use crate::limits::{CHILDREN_PER_MIB, MAX_NAME};
 
 /// What can go wrong while documents or rows are sent.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,9 @@ use penstock_documents::Limits;
 /// fail their container at the receiver.
 pub(crate) const CHILDREN_PER_MIB: u64 = 1000;
 
+/// The longest name of a document, which is in the header of each of its parts.
+pub(crate) const MAX_NAME: usize = 64 << 10;
+
 /// Return limits no wider than the receiver's.
 pub(crate) fn within_receiver(limits: Limits) -> Limits {
     let children_per_mib = limits.children_per_mib.min(CHILDREN_PER_MIB);

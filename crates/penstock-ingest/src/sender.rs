@@ -18,7 +18,7 @@ use crate::identity::Identity;
 use crate::interrupts::Interrupts;
 use crate::labels::Labels;
 use crate::ledger::{Ledger, RowContent};
-use crate::limits::within_receiver;
+use crate::limits::{MAX_NAME, within_receiver};
 use crate::partition::{ChildSelection, ContainerPart, ElsewhereChildren};
 use crate::policy::DocumentPolicy;
 use crate::previous::PreviousReceipt;
@@ -26,9 +26,6 @@ use crate::privacy::Privacy;
 use crate::settlement::SentDocument;
 use crate::transfer::Transfer;
 use crate::{Result, Value};
-
-/// The longest name of a document, which is in the header of each of its parts.
-pub(crate) const MAX_NAME: usize = 64 << 10;
 
 /// Options for sending documents.
 #[derive(Debug, Clone)]

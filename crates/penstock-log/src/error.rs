@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::recovery::DAMAGED;
+use crate::segment::DAMAGED;
 
 /// Why a log cannot be opened.
 #[derive(Debug, thiserror::Error)]

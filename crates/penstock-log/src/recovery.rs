@@ -10,13 +10,11 @@ use crate::disk::{is_full, read, read_start};
 use crate::frame::{Frame, Framing, Head, Length};
 use crate::header::{Header, is_begun};
 use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
-use crate::segment::{Format, Segment};
+use crate::segment::{DAMAGED, Format, Segment};
 use crate::{Disk, DiskFile, Error, HEADER, Mismatch, Result};
 
 /// Number of digits of a segment's number in its name.
 const DIGITS: usize = 20;
-/// Suffix of the number of a segment that an operator has given up, and of the name of a damaged segment's copy.
-pub(crate) const DAMAGED: &str = ".damaged";
 
 /// An engine that is given the contents of a log.
 pub trait Replay {

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::frame::Frame;
 
+/// Suffix of the number of a segment that an operator has given up, and of the name of a damaged segment's copy.
+pub(crate) const DAMAGED: &str = ".damaged";
+
 /// The engine of a log, with its names and bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Format {

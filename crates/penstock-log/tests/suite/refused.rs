@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use penstock_log::{Disk as _, Error, Mismatch};
 use penstock_testkit::disk::MemoryDisk;
 
-use crate::support::{FORMAT, HEADER, Heard, Numbered, Said, folder, open, path, written};
+use crate::support::{FORMAT, HEAD, HEADER, Heard, Numbered, Said, folder, open, path, written};
 
 fn refused(disk: &MemoryDisk) -> (PathBuf, Mismatch) {
     match open(disk).map(drop) {
@@ -117,7 +117,7 @@ fn a_record_that_means_nothing_to_the_engine_stops_the_start() {
     let (disk, ..) = written();
     let opened = penstock_log::Log::open(std::sync::Arc::new(disk), folder(), FORMAT, &mut Stern);
     let Err(Error::Content { path: file, mismatch }) = opened.map(drop) else { panic!("it knows no record") };
-    assert_eq!((file, mismatch), (path(1), Mismatch::Record { offset: HEADER as u64 }));
+    assert_eq!((file, mismatch), (path(1), Mismatch::Record { offset: (HEADER + HEAD) as u64 }));
 }
 
 #[test]
