@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_vgi::shm_layout::is_pointer;
 use penstock_vgi::transport::End;
 use penstock_vgi::{Answer, Batch, Client, Limits, Metadata};
 
@@ -146,7 +147,7 @@ impl ClientConnection {
                         link.resolve(batch).map(Answer::Batch)
                     }
                     // Treated as the empty batch that it looks like, the pointer would be wrong data.
-                    (Answer::Batch(batch), None) if Segment::is_pointer(&batch) => Err(Error::Pointer),
+                    (Answer::Batch(batch), None) if is_pointer(batch.rows, &batch.metadata) => Err(Error::Pointer),
                     (answer, _) => Ok(answer),
                 };
             }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_vgi::ipc::{self, Output};
-use penstock_vgi::shm_layout::{FIXED, HEADER, Region, Table, pointer};
+use penstock_vgi::shm_layout::{FIXED, HEADER, Region, Table, is_pointer, pointer, set_pointer};
 use penstock_vgi::{Batch, Metadata, key};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, fallocate, flock, fstat, ftruncate, open};
@@ -374,15 +374,10 @@ impl Segment {
         bytes.map(Bytes::from)
     }
 
-    /// Return whether a batch is a pointer to one in shared memory (section 7).
-    pub(super) fn is_pointer(batch: &Batch) -> bool {
-        batch.rows == 0 && batch.metadata.contains(key::SHM_OFFSET) && !batch.metadata.contains(key::LOG_LEVEL)
-    }
-
     /// Replace a pointer by its batch (section 11); return any other batch unchanged. A copied batch has at most
     /// `limit` bytes.
     pub fn resolve(self: &Arc<Self>, batch: Batch, limit: u64) -> Result<Batch> {
-        if !Self::is_pointer(&batch) {
+        if !is_pointer(batch.rows, &batch.metadata) {
             return Ok(batch);
         }
         let region = pointer(&batch.metadata)?;
@@ -398,8 +393,7 @@ impl Segment {
     pub fn share(&self, batch: &Batch) -> Result<Option<Batch>> {
         let Some(region) = self.write_batch(batch)? else { return Ok(None) };
         let mut metadata = batch.metadata.clone();
-        metadata.set(key::SHM_OFFSET, region.offset.to_string());
-        metadata.set(key::SHM_LENGTH, region.length.to_string());
+        set_pointer(&mut metadata, region);
         Ok(Some(Batch::empty(&batch.schema, metadata)))
     }
 }

@@ -2,6 +2,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use penstock_vgi::shm_layout::is_pointer;
 use penstock_vgi::transport::End;
 use penstock_vgi::{Batch, Event, Failure, Metadata, Protocol, Server, ServerConfig, key};
 
@@ -85,7 +86,7 @@ impl ServerConnection {
         let resolved = match (&self.link, &self.refused) {
             (Some(link), _) => link.resolve(batch.clone()),
             // The method must not take the pointer for an empty batch.
-            (None, Some(refused)) if Segment::is_pointer(batch) => Err(refused.clone()),
+            (None, Some(refused)) if is_pointer(batch.rows, &batch.metadata) => Err(refused.clone()),
             (None, _) => return Ok(event),
         };
         match resolved {

@@ -25,14 +25,10 @@ impl Description {
         let methods = sorted(protocol);
         let (fields, columns) = columns(&methods, dialect).into_iter().unzip::<_, _, Vec<Field>, Vec<ArrayRef>>();
         let mut batch = Batch::new(Arc::new(Schema::new(fields)), columns, methods.len());
-        let version: &[u8] = match dialect {
-            Dialect::Spec => b"2",
-            Dialect::V0_10 => b"4",
-        };
         let mut metadata = Metadata::new();
         metadata.push(key::PROTOCOL_NAME, protocol.name().as_bytes());
         metadata.push(key::REQUEST_VERSION, REQUEST_VERSION);
-        metadata.push(key::DESCRIBE_VERSION, version);
+        metadata.push(key::DESCRIBE_VERSION, dialect.describe_version());
         if dialect == Dialect::V0_10 {
             metadata.push(key::PROTOCOL_HASH, protocol_hash(protocol));
         }
@@ -44,6 +40,16 @@ impl Description {
     /// Return the description as a batch.
     pub const fn batch(&self) -> &Batch {
         &self.batch
+    }
+}
+
+impl Dialect {
+    /// Return the version of its descriptions.
+    pub const fn describe_version(self) -> &'static str {
+        match self {
+            Self::Spec => "2",
+            Self::V0_10 => "4",
+        }
     }
 }
 

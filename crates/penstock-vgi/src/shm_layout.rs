@@ -144,6 +144,18 @@ fn count(header: &[u8], size: u64) -> Result<usize> {
     Ok(count)
 }
 
+/// Return whether a batch of so many rows is a pointer to one in a segment (section 7). Keys of log messages take
+/// precedence.
+pub fn is_pointer(rows: usize, metadata: &Metadata) -> bool {
+    rows == 0 && metadata.contains(key::SHM_OFFSET) && !metadata.contains(key::LOG_LEVEL)
+}
+
+/// Make the metadata of a pointer.
+pub fn set_pointer(metadata: &mut Metadata, region: Region) {
+    metadata.set(key::SHM_OFFSET, region.offset.to_string());
+    metadata.set(key::SHM_LENGTH, region.length.to_string());
+}
+
 /// Return the pointer that a zero-row batch carries instead of its data.
 pub fn pointer(metadata: &Metadata) -> Result<Region> {
     let number = |name: &[u8]| {
@@ -159,6 +171,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_batch_without_rows_and_log_keys_is_a_pointer_to_the_region_that_was_set() {
+        let region = Region { offset: 65_536, length: 8 };
+        let mut metadata = Metadata::new();
+        assert!(!is_pointer(0, &metadata));
+        set_pointer(&mut metadata, region);
+        assert_eq!(pointer(&metadata).unwrap(), region);
+        assert!(is_pointer(0, &metadata) && !is_pointer(1, &metadata));
+        metadata.set(key::LOG_LEVEL, "INFO");
+        assert!(!is_pointer(0, &metadata));
+    }
 
     #[test]
     fn the_header_is_that_of_the_specification() {

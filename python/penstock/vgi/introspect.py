@@ -33,7 +33,7 @@ __all__ = [
     "parse_describe_batch",
 ]
 
-DESCRIBE_VERSION: Final = "4"
+DESCRIBE_VERSION: Final = _core.VgiProtocol.DESCRIBE_VERSION
 """The version of the dialect "0.10"; that of the specification is "2"."""
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from penstock import _core
 from penstock.errors import VgiError
-from penstock.vgi.metadata import LOG_LEVEL_KEY, SHM_LENGTH_KEY, SHM_OFFSET_KEY
 from penstock.vgi.utils import IPCError, empty_batch
 
 __all__ = [
@@ -194,18 +193,12 @@ ShmSegment = SharedMemorySegment
 
 def is_shm_pointer_batch(batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None) -> bool:
     """Whether a batch stands for one in shared memory (section 7)."""
-    return (
-        batch.num_rows == 0
-        and custom_metadata is not None
-        and SHM_OFFSET_KEY in custom_metadata
-        and LOG_LEVEL_KEY not in custom_metadata
-    )
+    return _core.VgiSegment.is_pointer(batch.num_rows, _pairs(custom_metadata))
 
 
 def make_shm_pointer_batch(schema: pa.Schema, offset: int, length: int) -> tuple[pa.RecordBatch, pa.KeyValueMetadata]:
     """Give what goes over the pipe in the place of a batch in shared memory."""
-    metadata = pa.KeyValueMetadata({SHM_OFFSET_KEY: str(offset).encode(), SHM_LENGTH_KEY: str(length).encode()})
-    return empty_batch(schema), metadata
+    return empty_batch(schema), pa.KeyValueMetadata(_core.VgiSegment.pointer(offset, length))
 
 
 def maybe_write_to_shm(

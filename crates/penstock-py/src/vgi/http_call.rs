@@ -12,7 +12,6 @@ use pyo3_arrow::PySchema;
 use crate::vgi::batches::{BatchWithMetadata, PyBatch, annotated, metadata, metadata_to_python, schema};
 use crate::vgi::errors::{IntoVgiErr, failure, misuse};
 use crate::vgi::files::driven;
-use crate::vgi::server::result_batch;
 use crate::vgi::values;
 
 /// The status, the headers and the body.
@@ -194,7 +193,7 @@ impl VgiHttpCall {
     /// Answer a unary call.
     fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let schema = self.call.result().map_err(IntoVgiErr::into_vgi_err)?;
-        let batch = result_batch(&schema, value)?;
+        let batch = values::result_batch(&schema, value)?;
         self.step(py, |call| call.reply(batch))
     }
 

@@ -120,7 +120,7 @@ impl VgiListener {
     /// Stop accepting connections, and end the open ones once their calls are answered. Return how many were cut off,
     /// because their calls took longer than the grace.
     fn drain(&self, py: Python<'_>) -> PyResult<usize> {
-        let cut_off = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.drain(GRACE).await?) })?;
+        let cut_off = wait_or_not(py, Timeout::NEVER, async { Ok(self.listening.drain(GRACE).await) })?;
         Ok(cut_off.unwrap_or_default())
     }
 

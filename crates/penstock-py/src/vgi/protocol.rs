@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use penstock_vgi::{
-    Description, Dialect, Method, MethodKind, Protocol, Serialized, description_hash, key, protocol_hash,
+    Description, Dialect, Method, MethodKind, Protocol, REQUEST_VERSION, Serialized, description_hash, key,
+    protocol_hash,
 };
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -21,6 +22,14 @@ pub(crate) struct VgiProtocol {
 
 #[pymethods]
 impl VgiProtocol {
+    /// The version of the wire protocol.
+    #[classattr]
+    const REQUEST_VERSION: &'static [u8] = REQUEST_VERSION;
+
+    /// The version of descriptions of dialect 0.10.
+    #[classattr]
+    const DESCRIBE_VERSION: &'static str = Dialect::V0_10.describe_version();
+
     #[new]
     fn new(name: String, methods: Vec<Bound<'_, PyDict>>) -> PyResult<Self> {
         let methods = methods.iter().map(method).collect::<PyResult<Vec<_>>>()?;

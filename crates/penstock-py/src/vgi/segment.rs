@@ -7,14 +7,16 @@ use arrow_array::{ArrayRef, UInt8Array};
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_schema::{DataType, Field};
 use penstock_io::sync::lock;
-use penstock_vgi::shm_layout::{HEADER, MOST, Region, Table};
-use penstock_vgi::{Error, Limits};
+use penstock_vgi::shm_layout::{HEADER, MOST, Region, Table, is_pointer, set_pointer};
+use penstock_vgi::{Error, Limits, Metadata};
 use penstock_vgi_net::{Peer, Segment};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::batches::{BatchWithMetadata, PyBatch, annotated, array_to_python, metadata as read_metadata};
+use super::batches::{
+    BatchWithMetadata, PyBatch, annotated, array_to_python, metadata as read_metadata, metadata_to_python,
+};
 use super::errors::{IntoVgiErr, misuse};
 
 /// A shared memory segment while it is open.
@@ -140,6 +142,21 @@ impl VgiSegment {
         let (segment, batch) = (self.current()?, batch.0.with_metadata(read_metadata(metadata)?));
         let found = py.detach(|| segment.resolve(batch, Limits::default().body)).map_err(IntoVgiErr::into_vgi_err)?;
         annotated(py, &found)
+    }
+
+    /// Return whether a batch of so many rows is a pointer to one in a segment.
+    #[staticmethod]
+    #[pyo3(signature = (rows, metadata=None))]
+    fn is_pointer(rows: usize, metadata: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
+        Ok(is_pointer(rows, &read_metadata(metadata)?))
+    }
+
+    /// Return the metadata of a pointer to a region.
+    #[staticmethod]
+    fn pointer(py: Python<'_>, offset: u64, length: u64) -> PyResult<Bound<'_, PyDict>> {
+        let mut metadata = Metadata::new();
+        set_pointer(&mut metadata, Region { offset, length });
+        metadata_to_python(py, &metadata)
     }
 
     /// Return the bytes of a region in place; the region is freed when the last view of them is dropped.

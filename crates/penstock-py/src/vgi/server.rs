@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow_schema::SchemaRef;
 use penstock_io::Addresses;
 use penstock_io::sync::lock;
 use penstock_vgi::http::Service;
-use penstock_vgi::{Batch, Description, Dialect, Limits, Log, Metadata, ServerConfig};
+use penstock_vgi::{Description, Dialect, Limits, Log, ServerConfig};
 use penstock_vgi_net::external::External;
 use penstock_vgi_net::{Channel, Check, Counters, MetricsEndpoint, ServerCall, ServerCalls, ServerConnection};
 use pyo3::prelude::*;
@@ -149,17 +148,6 @@ impl VgiMetrics {
     }
 }
 
-/// Return the batch of a result: a column for the value, or none for a method that returns nothing.
-pub(super) fn result_batch(schema: &SchemaRef, value: &Bound<'_, PyAny>) -> PyResult<Batch> {
-    match schema.fields().first() {
-        None => Ok(Batch::empty(schema, Metadata::new())),
-        Some(field) => {
-            let array = values::from_python(value, field, "the result")?;
-            Ok(Batch::new(Arc::clone(schema), vec![array], 1))
-        }
-    }
-}
-
 #[pymethods]
 impl VgiConnection {
     /// Return the next call; `None` once the client has closed its end. A call that was left without an answer fails.
@@ -226,7 +214,7 @@ impl VgiCall {
 
     /// Answer a unary call.
     fn reply(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let batch = result_batch(self.call.result().map_err(IntoVgiErr::into_vgi_err)?, value)?;
+        let batch = values::result_batch(self.call.result().map_err(IntoVgiErr::into_vgi_err)?, value)?;
         self.step(py, |call, check| call.reply(batch, check))
     }
 

@@ -13,6 +13,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, LargeBinaryArray, LargeStringArray, PrimitiveArray, StringArray, new_null_array,
 };
 use arrow_schema::{DataType, FieldRef, SchemaRef};
+use penstock_vgi::{Batch, Metadata};
 use pyo3::BoundObject;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -85,6 +86,17 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>, field: &FieldRef, what: &str
         let wanted = field.data_type();
         PyTypeError::new_err(format!("{what} '{}' must be {wanted}, got {name}", field.name()))
     })
+}
+
+/// Return the batch of a result: a column for the value, or none for a method that returns nothing.
+pub(crate) fn result_batch(schema: &SchemaRef, value: &Bound<'_, PyAny>) -> PyResult<Batch> {
+    match schema.fields().first() {
+        None => Ok(Batch::empty(schema, Metadata::new())),
+        Some(field) => {
+            let array = from_python(value, field, "the result")?;
+            Ok(Batch::new(Arc::clone(schema), vec![array], 1))
+        }
+    }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "most of Arrow's types need no case")]
