@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use penstock_pimp::{Consumer as Machine, ConsumerConfig, ConsumerEvent, Metadata};
