@@ -96,6 +96,7 @@ impl Pair {
         self.client.open("stream", batch(&[7.0]), Metadata::new(), false, &mut go).expect("sent")
     }
 
+    /// Close the connection, which streams hold open too, and wait for the server.
     fn end(self) {
         drop(self.client);
         self.server.join().expect("it ended");
@@ -165,7 +166,7 @@ fn a_pointer_that_is_refused_fails_its_call_or_stream_and_the_connection_serves_
     let far = || point(Metadata::new(), "https://store.example/1", None);
     let is_refused = |error: &Error| {
         matches!(error, Error::Failed(failure)
-            if failure.error_type == "ExternalLocationError" && failure.message == "not this one")
+            if failure.error_type == "ExternalLocationError" && failure.message == "ExternalLocationError: not this one")
     };
     let empty = || Batch::empty(&values(), Metadata::new());
     let error = pair.client.call("echo", empty(), far(), &mut go).expect_err("refused");
@@ -174,6 +175,7 @@ fn a_pointer_that_is_refused_fails_its_call_or_stream_and_the_connection_serves_
     let input = empty().with_metadata(far());
     let error = stream.next(Some(&input), &mut go).expect_err("refused");
     assert!(is_refused(&error), "{error}");
+    drop(stream);
     assert_eq!(pair.call(Metadata::new()).expect("an answer").rows, 1);
     pair.end();
 }
@@ -189,6 +191,7 @@ fn inputs_and_outputs_of_a_stream_go_by_the_storage() {
     }
     stream.close(&mut go).expect("ended");
     assert_eq!((stored(ours.path()), stored(theirs.path())), (0, 2));
+    drop(stream);
     pair.end();
 }
 
@@ -202,6 +205,7 @@ fn an_answer_that_cannot_be_fetched_ends_its_stream_and_not_the_connection() {
     assert_eq!(stream.next(None, &mut go).expect_err("it has ended").kind(), ErrorKind::Misuse);
     let error = pair.call(Metadata::new()).expect_err("outside the folder too");
     assert!(matches!(error, Error::Unfetched(_)), "the connection is in step: {error}");
+    drop(stream);
     pair.end();
 }
 
@@ -216,6 +220,7 @@ fn a_stream_is_over_once_it_has_ended_or_another_call_was_opened() {
     assert!(second.next(Some(&batch(&[2.0])), &mut go).expect("an answer").is_some());
     second.close(&mut go).expect("ended");
     assert_eq!(second.next(None, &mut go).expect_err("it was closed").kind(), ErrorKind::Misuse);
+    drop((first, second));
     pair.end();
 }
 

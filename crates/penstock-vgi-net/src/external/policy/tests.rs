@@ -148,7 +148,10 @@ fn a_refused_location_is_a_failure_for_the_peer_and_an_error_for_the_caller() {
     let folder = tempfile::tempdir().expect("a folder");
     let external = fetching(folder.path()).with_validator(Box::new(Failing::refusing()));
     let failure = external.fetch(far(), &mut go).expect("the connection goes on").expect_err("refused");
-    assert_eq!((failure.error_type.as_str(), failure.message.as_str()), (FAILURE, "not this one"));
+    assert_eq!(
+        (failure.error_type.as_str(), failure.message.as_str()),
+        (FAILURE, "ExternalLocationError: not this one")
+    );
     let error = external.receive(far(), &mut go).expect_err("refused");
     assert!(
         matches!(&error, Error::Unfetched(why) if matches!(&**why, Error::Refused(error) if is_from_the_application(error)))
