@@ -33,11 +33,11 @@ demo: $(VENV)/.extension ## real documents through Spark and QUIC, then verified
 test: develop $(VENV)/spark-classes.jsa ## every test, Rust and Python
 	@scripts/check-tools java
 	cargo test --locked --workspace
-	pytest --numprocesses 2 --durations 10 $(PYTEST)
+	pytest --numprocesses 4 --durations 10 $(PYTEST)
 
 .PHONY: test-fast
 test-fast: develop ## the Python tests that need neither Spark nor a cluster
-	pytest --numprocesses 2 --durations 10 -m "not spark" --ignore tests/spark --ignore tests/cluster --ignore tests/demo $(PYTEST)
+	pytest --numprocesses 4 --durations 10 -m "not spark" --ignore tests/spark --ignore tests/cluster --ignore tests/demo $(PYTEST)
 
 .PHONY: drill-cluster
 drill-cluster: develop wheel ## clusters for longer: many faults, and the environment made as docs/cluster.md says, from the wheel

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from scripts import spark_classes
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from penstock import __version__
 from penstock._java import find_java
@@ -27,18 +28,40 @@ def pytest_report_header() -> list[str]:
 _SPARK = ("cluster", "spark", "demo")
 """The folders whose tests are marked `spark`. They come first: last they would have one core alone for minutes."""
 
-_MINUTES = ("tests/vgi/test_reference.py",)
-"""Other files that would."""
+_MINUTES = (
+    "tests/api/test_docs_examples.py",
+    "tests/vgi/test_reference.py",
+    "tests/servers/test_listeners.py",
+    "tests/faults/test_state.py",
+    "tests/api/test_pipestream_survival.py",
+    "tests/conformance/pipestream/test_client_evil_servers.py",
+)
+"""Other files that would. The longest is in front."""
+
+_OWN_CLUSTER = ("tests/cluster/test_connect.py",)
+"""A third of the folder's time: a second cluster, which takes seconds, is worth it."""
+
+_STARTS_SPARK = ("tests/api/test_docs_examples.py",)
+"""What needs the cores as the folders with Spark do, though not all of its tests do."""
 
 
 def group(nodeid: str) -> str:
-    """Name what one worker runs, whole: a file, whose tests share fixtures, or the folder that shares a cluster.
+    """Name what one worker runs, whole: a file, whose tests share fixtures, or the files that share a cluster.
 
     >>> group("tests/cluster/test_logs.py::test_a[b::c]"), group("tests/api/test_cli.py::test_x")
     ('tests/cluster', 'tests/api/test_cli.py')
     """
     file = nodeid.partition("::")[0]
-    return "tests/cluster" if file.startswith("tests/cluster/") else file
+    return "tests/cluster" if file.startswith("tests/cluster/") and file not in _OWN_CLUSTER else file
+
+
+def needs_cores(name: str) -> bool:
+    """Whether a group starts JVMs, which take all of two cores; the tests of the others wait for most of their time.
+
+    >>> needs_cores("tests/cluster"), needs_cores("tests/spark/test_pimp.py"), needs_cores("tests/pimp/test_pimp_x.py")
+    (True, True, False)
+    """
+    return name.split("/")[1] in _SPARK or name in _STARTS_SPARK
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +70,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def rank(item: pytest.Item) -> int:
         folder = item.nodeid.split("/")[1]
-        return _SPARK.index(folder) if folder in _SPARK else len(_SPARK) + (group(item.nodeid) not in _MINUTES)
+        if folder in _SPARK:
+            return _SPARK.index(folder)
+        name = group(item.nodeid)
+        return len(_SPARK) + (_MINUTES.index(name) if name in _MINUTES else len(_MINUTES))
 
     items.sort(key=rank)
     for item in items:
@@ -56,13 +82,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Gives each worker whole groups, in the order of the collection.
+    """Gives each worker whole groups, in the order of the collection: every other worker those that need the cores.
+
+    There are more workers than cores. While half of them wait, the others have something to compute; when no group of
+    its kind is left, a worker takes one of the other kind.
 
     xdist's own `loadgroup` writes groups behind the IDs of tests, which pytest 9.2 ignores (pytest-xdist#1386).
     """
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        wanted = self.nodes.index(node) % 2 == 0
+        name = next((name for name in self.workqueue if needs_cores(name) == wanted), None)
+        if name is not None:
+            self.workqueue.move_to_end(name, last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_io::runtime::block_on;
-use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust, rustls_of};
+use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_pimp::{Conflict, Error as PimpError, Stalled, State, Trouble};
 
 use super::*;
@@ -56,8 +56,11 @@ fn code(error: &Error) -> Code {
 
 /// Return whether rustls has reported a general error, as for a certificate with another fingerprint than the pinned one.
 fn is_general(error: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(error.downcast_ref().and_then(rustls_of), Some(rustls::Error::General(_)))
-        || error.source().is_some_and(is_general)
+    // The source of an IO error is that of the error inside it, which may be another IO error.
+    if let Some(inside) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        return is_general(inside);
+    }
+    matches!(error.downcast_ref(), Some(rustls::Error::General(_))) || error.source().is_some_and(is_general)
 }
 
 fn start(client: &Arc<JobClient>, config: SenderConfig) -> Sender {

@@ -18,7 +18,7 @@ fn where_a_consumer_is_can_be_asked_while_it_waits() {
     wait(sender.flush()).expect("written");
     // The metadata do not end a wait for data, and do not swallow it.
     assert_eq!(wait(consumer.data()).expect("read"), Some(b"abc".to_vec()));
-    assert_eq!(wait(consumer.metadata()).expect("known").content_type, "application/octet-stream");
+    assert_eq!(wait(consumer.metadata()).expect("known").content_type, "text/plain; charset=utf-8");
     let position = consumer.position();
     let waiting = Arc::clone(&consumer);
     let waiting = penstock_io::runtime::spawn(async move { waiting.data().await }).expect("a runtime");

@@ -143,9 +143,9 @@ fn an_attempt_counts_once_it_is_made() {
 fn what_comes_of_a_failed_attempt_is_not_taken_for_the_next_ones() {
     let (_pair, client, server) = both();
     let policy = CompletionPolicy {
-        timeout_ms: Some(50),
+        timeout_ms: Some(200),
         on_timeout: Some(FailureAction::Retry.into()),
-        max_retries: Some(50),
+        max_retries: Some(250),
         ..policy(CompletionMode::Strict, FailureAction::Fail)
     };
     let parent = dehydrate(&client, None, Some(policy));
