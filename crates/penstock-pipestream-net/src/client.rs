@@ -165,7 +165,7 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Cli
         let opened = ClientState::open(&folder, &mut config);
         opened.map(|opened| (opened, config))
     });
-    let ((state, session), config) = opened.await.map_err(|error| Error::task(error))??;
+    let ((state, session), config) = opened.await.map_err(Error::task)??;
     options.session = config;
     Ok(match session {
         Some((session, journal)) => ClientJournal::Resumed(Box::new(session), Box::new(journal)),

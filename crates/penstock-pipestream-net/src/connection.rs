@@ -71,17 +71,8 @@ impl Start {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
         let client_journal = self.client_journal.take();
-        let name = self.options.session.layer2.as_ref().and_then(|layer2| layer2.session);
         let resumed = matches!(client_journal, Some(ClientJournal::Resumed(..)));
-        let (session, durable) = match client_journal {
-            Some(ClientJournal::Resumed(session, journal)) => (*session, Some(Durable::new(journal))),
-            Some(ClientJournal::New(journals)) => {
-                let session = Session::new(self.role, self.options.session.clone(), now())?;
-                let begin = |session| Durable::new(journals.begin(Owner { session, certificate: None }));
-                (session, name.map(begin))
-            }
-            None => (Session::new(self.role, self.options.session.clone(), now())?, None),
-        };
+        let (session, durable) = self.session(client_journal)?;
         let begun = (resumed, session.root_ended());
         let peer = self.connection.remote_address();
         let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), begun);
@@ -132,5 +123,20 @@ impl Start {
         }
         tokio::spawn(driver.run());
         Ok(RunningSession { shared, commands, entity })
+    }
+
+    /// Return the session, new or as its journal has it, and where it is stored.
+    fn session(&self, client_journal: Option<ClientJournal>) -> Result<(Session, Option<Durable>)> {
+        let journals = match client_journal {
+            Some(ClientJournal::Resumed(session, journal)) => return Ok((*session, Some(Durable::new(journal)))),
+            Some(ClientJournal::New(journals)) => Some(journals),
+            None => None,
+        };
+        let session = Session::new(self.role, self.options.session.clone(), now())?;
+        let name = self.options.session.layer2.as_ref().and_then(|layer2| layer2.session);
+        let begin = |(journals, session): (Box<dyn SessionJournals>, _)| {
+            Durable::new(journals.begin(Owner { session, certificate: None }))
+        };
+        Ok((session, journals.zip(name).map(begin)))
     }
 }

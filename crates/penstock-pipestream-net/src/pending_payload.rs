@@ -39,7 +39,7 @@ impl<E: Send + 'static> PendingPayload<E> {
     pub async fn get(self) -> Result<std::result::Result<Payload, E>> {
         match self.0 {
             State::Ready(made) => Ok(made),
-            State::Coming(task) => task.await.map_err(|died| Error::task(died)),
+            State::Coming(task) => task.await.map_err(Error::task),
         }
     }
 }

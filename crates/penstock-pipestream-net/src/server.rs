@@ -258,7 +258,7 @@ impl Server {
         }
         let sink = Arc::clone(&inner.sink);
         let noted = penstock_io::runtime::spawn_blocking(move || sink.note_settled(&[row]))?.await;
-        let noted = noted.map_err(|error| Error::task(error))?;
+        let noted = noted.map_err(Error::task)?;
         noted.map_err(|error| Error::io("the sink cannot store a settled claim check", error))
     }
 
@@ -267,7 +267,7 @@ impl Server {
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = penstock_io::runtime::spawn(async move { inner.shutdown(grace).await })?;
-        down.await.map_err(|error| Error::task(error))
+        down.await.map_err(Error::task)
     }
 }
 

@@ -72,7 +72,7 @@ impl EntityColumns {
     /// Find the columns of a batch. The error says which column is wrong, and why.
     pub(super) fn new(batch: &RecordBatch) -> Result<Self> {
         let column = |name: &str| batch.column_by_name(name);
-        let content = column("content").ok_or_else(|| Value::MissingColumn("content"))?;
+        let content = column("content").ok_or(Value::MissingColumn("content"))?;
         let names = RowNames {
             documents: column("document").map(|column| StringColumn::new("document", column)).transpose()?,
             paths: column("path").map(PathColumn::new).transpose()?,

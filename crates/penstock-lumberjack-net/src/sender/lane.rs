@@ -167,7 +167,7 @@ impl Lane {
                     }
                 }
                 Some(compressed) = compressing.next(), if !compressing.is_empty() => {
-                    output.push_back(compressed.map_err(|died| Error::task(died))??);
+                    output.push_back(compressed.map_err(Error::task)??);
                 }
                 () = self.work.notified() => {}
                 () = context.abandoned() => return Err(Error::deadline("the sender was closed".into())),

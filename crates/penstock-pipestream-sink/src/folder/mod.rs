@@ -161,7 +161,7 @@ fn open_blocking(
     async move {
         let shared = shared?;
         let opened = spawn_blocking(move || open(&shared, session, found)).await;
-        let (session, done) = opened.map_err(|error| Error::task(error))??;
+        let (session, done) = opened.map_err(Error::task)??;
         Ok(OpenSession { sink: Arc::new(session), done })
     }
     .boxed()

@@ -137,7 +137,7 @@ async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let list = List::new(shared.place.clone(), Arc::clone(&id));
     let entries = Entries::new(Arc::clone(&control), Arc::clone(&shared.counters), defer, certificate);
     let session = Session::new(Arc::clone(&shared), id, entries, list, Arc::clone(&batch_slots), done);
-    let opened = shared.runtime.spawn(session.open()).await.map_err(|error| Error::task(error))?;
+    let opened = shared.runtime.spawn(session.open()).await.map_err(Error::task)?;
     let session = opened.map_err(|error| cannot_open(&PathBuf::from(shared.place.uri()), error))?;
     let name = Arc::clone(session.name());
     shared.runtime.spawn(session.run(messages));

@@ -38,9 +38,10 @@ fn client(server: &Server) -> (Client, ClientTls) {
 
 #[test]
 fn settings_that_do_not_go_together_are_refused_before_anything_is_opened() {
+    type Change = fn(&mut ServerSettings);
     let references = || Some(ReferenceSettings::default());
     let key = || Some(ReadKey::new(KEY).unwrap());
-    let cases: [(fn(&mut ServerSettings), &str); 4] = [
+    let cases: [(Change, &str); 4] = [
         (|settings| settings.sink = None, "defer_types are for servers with a sink"),
         (|settings| settings.server.session = layers(1).options().unwrap(), "layers=1: defer_types need layer 2"),
         (|settings| settings.server.session = layers(0).options().unwrap(), "layers=0: defer_types need layer 2"),

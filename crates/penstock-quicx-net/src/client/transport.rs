@@ -158,7 +158,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(failed)?;
     let Some(tls) = options.tls.clone() else { return Ok(Box::new(stream)) };
     let config = tokio::task::spawn_blocking(move || tls.config(b"")).await;
-    let mut config = config.map_err(|died| Error::task(died))??;
+    let mut config = config.map_err(Error::task)??;
     config.alpn_protocols.clear();
     let host = options.server_name.as_deref().unwrap_or_else(|| address::host(address)).trim_matches(['[', ']']);
     let wrong = |_| Error::misuse(format!("{host:?} is no name that a certificate could have"));

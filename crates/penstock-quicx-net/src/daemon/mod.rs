@@ -143,7 +143,7 @@ impl Daemon {
             }
             left
         })?;
-        stopping.await.map_err(|died| Error::task(died))
+        stopping.await.map_err(Error::task)
     }
 }
 

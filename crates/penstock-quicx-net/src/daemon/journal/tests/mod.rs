@@ -18,10 +18,8 @@ use super::*;
 
 /// Return how a file differs from a segment, if that is the error.
 fn mismatch(error: &Error) -> Option<Mismatch> {
-    match error {
-        Error::Local(penstock_io::Error::Content { problem: Problem::Log(mismatch), .. }) => Some(*mismatch),
-        _ => None,
-    }
+    let Error::Local(penstock_io::Error::Content { problem: Problem::Log(mismatch), .. }) = error else { return None };
+    Some(*mismatch)
 }
 
 /// A folder in memory, and one on the disk of the same name for its lock.
