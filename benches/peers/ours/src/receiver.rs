@@ -22,9 +22,9 @@ pub fn run(arguments: &Arguments) {
     let dir = if kept { store.join("certificate") } else { std::env::temp_dir().join(process) };
     let tls = ServerTls { identity: Identity::Development { dir: dir.clone() }, client_ca: None };
     let somewhere = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.get("port", 0)));
-    let mut options = ServerOptions::new(somewhere, tls);
+    let mut options = ServerOptions::new(somewhere.into(), tls);
     options.session = super::sender::options(arguments);
-    options.metrics = kept.then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    options.metrics = kept.then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into());
     if arguments.get("state", 0) == 1 {
         options.state = Some(store.join("state"));
     }
