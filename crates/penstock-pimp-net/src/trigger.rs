@@ -10,11 +10,12 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
 use penstock_io::http::{BodyBudget, BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving};
 use penstock_io::memory::MemoryPermit;
+use penstock_io::sync::Latch;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
 use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::{Error, Result};
 
@@ -70,7 +71,7 @@ impl PendingReply {
 pub struct TriggerServer {
     server: HttpServer,
     requests: Mutex<mpsc::Receiver<PendingReply>>,
-    closed: watch::Sender<bool>,
+    closed: Latch,
 }
 
 struct Front {
@@ -90,7 +91,7 @@ impl TriggerServer {
         let front = Arc::new(Front { requests, bodies, most });
         let acceptor = Acceptor::optional(tls, HTTPS)?;
         let server = HttpServer::bind(front, listen, acceptor, SERVING, Arc::default())?;
-        Ok(Self { server, requests: Mutex::new(receiver), closed: watch::Sender::new(false) })
+        Ok(Self { server, requests: Mutex::new(receiver), closed: Latch::default() })
     }
 
     /// Return the address on which it listens.
@@ -105,20 +106,13 @@ impl TriggerServer {
 
     /// Return the next request; `None` once the server is closed.
     pub async fn next(&self) -> Option<PendingReply> {
-        let mut closed = self.closed.subscribe();
-        let next = async { self.requests.lock().await.recv().await };
-        tokio::select! {
-            biased;
-            request = next => request,
-            // An error would mean that this server was dropped, which cannot happen during the borrow.
-            _ = closed.wait_for(|closed| *closed) => None,
-        }
+        self.closed.unless_set(async { self.requests.lock().await.recv().await }).await.flatten()
     }
 
     /// Stop accepting connections, wait for running requests up to `grace`, and end.
     pub fn close(&self, grace: Duration) -> Result<()> {
         let ended = self.server.close_within(grace);
-        self.closed.send_replace(true);
+        self.closed.set();
         Ok(ended?)
     }
 }

@@ -1,3 +1,4 @@
+use penstock_io::DriverError as _;
 use penstock_vgi::Failure;
 use penstock_wire::ErrorKind;
 
@@ -67,6 +68,11 @@ pub enum Error {
 
 /// The result type of this driver.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Return the error of a call whose method the protocol does not have: the core passes none on.
+pub(crate) fn unknown_method() -> Error {
+    Error::internal("the method of the call", "the protocol has none")
+}
 
 impl Error {
     /// Return whose fault it is.

@@ -18,6 +18,7 @@ use penstock_io::sync::lock;
 use penstock_vgi::{Batch, Call, Event, Failure, Log, Method, MethodKind, Protocol};
 
 use crate::counters::Counters;
+use crate::error::unknown_method;
 use crate::external::External;
 use crate::server::ServerConnection;
 use crate::turn::turn;
@@ -158,7 +159,7 @@ impl ServerCall {
     /// Return the method that is called.
     pub fn method(&self) -> Result<&Method> {
         let method = self.calls.protocol.method(self.call.request.method);
-        method.ok_or_else(|| Error::misuse("the method is gone".to_owned()))
+        method.ok_or_else(unknown_method)
     }
 
     /// Return the schema of the answer of a unary call.

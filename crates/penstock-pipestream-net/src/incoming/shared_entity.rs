@@ -14,7 +14,7 @@ const TURN: usize = 1 << 20;
 
 type Home = Arc<Mutex<Option<IncomingEntity>>>;
 
-/// An entity of the peer that several callers hold, of whom one at a time reads it or ends it.
+/// An entity of the peer that several callers hold; one at a time reads it or ends it.
 #[derive(Debug)]
 pub struct SharedEntity {
     accepted: Accepted,

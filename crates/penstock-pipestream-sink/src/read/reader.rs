@@ -254,7 +254,7 @@ mod tests {
             assert_eq!(found, (0..length).map(session).collect::<Vec<_>>());
             assert_eq!(*lock(&pages), expected, "{length}");
         }
-        // A server that says that there is more, and has nothing, is not asked for ever.
+        // A server that promises more and sends nothing does not keep the client in a loop.
         let empty = async |_| Ok(JournalPage { journal: "j".into(), length: 5, sessions: Vec::new() });
         assert_eq!(block_on(all_sessions(empty)).unwrap().unwrap(), []);
     }

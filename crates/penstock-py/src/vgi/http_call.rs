@@ -152,8 +152,7 @@ impl VgiHttpCall {
 
     #[getter]
     fn method(&self) -> PyResult<String> {
-        let name = self.with(|call| call.method().map(|method| method.name.clone()))?;
-        name.ok_or_else(|| misuse("the method is gone"))
+        self.call.method_name().map_err(IntoVgiErr::into_vgi_err)
     }
 
     #[getter]

@@ -13,6 +13,7 @@ use penstock_vgi::{Batch, Failure, Identity};
 use super::now;
 use super::queue::{Caller, Progress, Verdict, Waiting};
 use crate::counters::Counters;
+use crate::error::unknown_method;
 use crate::external::External;
 use crate::{Check, Error, Result};
 
@@ -289,6 +290,11 @@ impl HttpCall {
             call.forget_logs();
             pointer
         })
+    }
+
+    /// Return the name of the method that is called.
+    pub fn method_name(&self) -> Result<String> {
+        self.with(|call| call.method().map(|method| method.name.clone()))?.ok_or_else(unknown_method)
     }
 
     /// Return the schema of the answer of a unary call.
