@@ -5,7 +5,7 @@ It is longer than 600 lines because a module has one stub, and the core is one m
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, final
+from typing import Any, Final, Generic, Literal, Protocol, Self, TypedDict, TypeVar, final
 
 import pyarrow as pa
 
@@ -96,6 +96,7 @@ __all__ = [
     "VgiTls",
     "__version__",
     "check_reference",
+    "column",
     "decode_barrier",
     "decode_capabilities",
     "decode_checkpoint",
@@ -895,6 +896,9 @@ def default_limits() -> _LimitFields:
 
 def document_key(document: str, sha256: bytes) -> str:
     """Give the key of a document, 32 hex digits."""
+
+def column(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+    """Return a column of these values, ``None`` as null."""
 
 def part_schema(*, placed: bool = False, claims: bool = False) -> pa.Schema:
     """Give the schema of a document's rows; with the column of claim checks, or all that a receipt needs."""

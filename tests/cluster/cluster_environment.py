@@ -14,7 +14,7 @@ from pathlib import Path
 import penstock
 
 _LEFT_OUT = ("/include", "/tests")
-_ROOTS = ("penstock", "pandas")
+_ROOTS = ("penstock",)
 
 
 def make(target: Path, roots: tuple[str, ...] = _ROOTS, *, libraries: Path | None = None) -> None:

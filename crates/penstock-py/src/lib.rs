@@ -4,6 +4,7 @@
 //! them (stubtest compares both). Nothing here starts a thread or a runtime at import: PySpark forks its workers, and a
 //! runtime made before a fork hangs after it.
 
+mod columns;
 mod documents;
 mod error;
 mod ingest;
@@ -27,6 +28,9 @@ mod _core {
 
     #[pymodule_export]
     use super::logging::init_logging;
+
+    #[pymodule_export]
+    use super::columns::column;
 
     #[pymodule_export]
     use super::pipestream::{

@@ -18,6 +18,7 @@ __all__ = ["Sender"]
 
 # Events that are encoded before they are given to the core.
 _PART = 2_048
+_NULL_EVENT = '{"event":null}'
 
 
 class Sender:
@@ -257,11 +258,11 @@ def event_column(batch: pa.RecordBatch) -> pa.RecordBatch:
     column = batch.column("event")
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.large_string())
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = pc.fill_null(column, pa.scalar('{"event":null}', column.type))
-        check_size("an event", pc.max(pc.binary_length(column)).as_py() or 0)
-    elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        column = pc.fill_null(column, pa.scalar(b'{"event":null}', column.type))
+    text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    if text or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        # A scalar imports pandas, where it is installed.
+        if column.null_count:
+            column = pc.fill_null(column, pa.scalar(_NULL_EVENT if text else _NULL_EVENT.encode(), column.type))
         check_size("an event", pc.max(pc.binary_length(column)).as_py() or 0)
     return pa.record_batch({"event": column})
 

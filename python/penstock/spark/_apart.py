@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from penstock._columns import rows_batch
 from penstock._staged_receipts import StagedReceipts
 from penstock.documents import DocumentResult
 from penstock.spark._dehydrate import Attempt, finished, identity_of, source_of, staged_receipts
@@ -116,7 +117,7 @@ class _Sending(Attempt):
             account["missing"] = "the file has changed since it was divided"
         note = json.dumps({"task": group.text, "first": group.places[0][0], **account})
         row = {"document": group.task.document, "place": -1, "step": group.places[0][0]}
-        yield with_note(pa.RecordBatch.from_pylist([row], PLACED_SCHEMA), group.ordinal, note)
+        yield with_note(rows_batch([row], PLACED_SCHEMA), group.ordinal, note)
         if account["missing"] is None:
             # The first row is that of what stands for the container here.
             for batch in result.placed_batches(1):

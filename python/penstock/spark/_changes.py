@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock._columns import rows_batch
 from penstock._places import check_storage, is_uri
 from penstock._previous import EarlierReceipts, Pointer
 from penstock._receipt_changes import compare
@@ -113,7 +114,7 @@ class _List:
                     {"document": pointer.document, "key": pointer.key, "previous": pointer.previous}
                     for pointer in receipts.pointers(f"{number:02x}")
                 ]
-                yield pa.RecordBatch.from_pylist(found, _POINTER)
+                yield rows_batch(found, _POINTER)
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,10 @@ class _Changes:
         for row in self._rows(receipts, pointer):
             rows.append(row)
             if len(rows) == _BATCH:
-                yield pa.RecordBatch.from_pylist(rows, CHANGE_ARROW_SCHEMA)
+                yield rows_batch(rows, CHANGE_ARROW_SCHEMA)
                 rows = []
         if rows:
-            yield pa.RecordBatch.from_pylist(rows, CHANGE_ARROW_SCHEMA)
+            yield rows_batch(rows, CHANGE_ARROW_SCHEMA)
 
     def _rows(self, receipts: EarlierReceipts, pointer: Pointer) -> Iterator[dict[str, Any]]:
         latest = _load(receipts, pointer.key)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock._columns import rows_batch
 from penstock import _core
 from penstock._places import Place, is_uri
 from penstock.documents import Limits, document_name
@@ -108,7 +109,7 @@ class Divide:
                 if not isinstance(row["path"], str):
                     raise SparkError("ingest needs a path in every row, as a string; filter rows without one")
                 rows = list(self._rows(row))
-                yield pa.RecordBatch.from_pylist(rows, TASK_SCHEMA)
+                yield rows_batch(rows, TASK_SCHEMA)
 
     def _rows(self, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         ordinal, path = row["ordinal"], row["path"]

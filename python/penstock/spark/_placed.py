@@ -4,6 +4,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock._columns import column
 from penstock._sending import PLACED_SCHEMA
 
 __all__ = ["NOTED_SCHEMA", "NOTED_SPARK_SCHEMA", "PLACED_SCHEMA", "with_note"]
@@ -17,5 +18,5 @@ NOTED_SPARK_SCHEMA: StructType = from_arrow_schema(NOTED_SCHEMA)
 def with_note(batch: pa.RecordBatch, ordinal: int, note: str | None = None) -> pa.RecordBatch:
     """Make rows of `NOTED_SCHEMA` out of those of `PLACED_SCHEMA`."""
     rows = batch.num_rows
-    more = [pa.array([ordinal] * rows, pa.int64()), pa.array([note] * rows, pa.string())]
+    more = [column([ordinal] * rows, pa.int64()), column([note] * rows, pa.string())]
     return pa.RecordBatch.from_arrays([*batch.columns, *more], schema=NOTED_SCHEMA)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock._columns import rows_batch
 from penstock.documents import Composite, Part
 from penstock.documents import rehydrate as rehydrate_parts
 from penstock.errors import DocumentsError, SparkError
@@ -88,25 +89,18 @@ class _Document:
             "failed": sum(part.status == "FAILED" for part in self._parts[1:]),
             "text": _BETWEEN.join(filter(None, self._texts)) or None,
             "text_cut": self._cut,
+            "tree": self._tree(composite),
             "content_root": composite.content_root,
         }
-        columns = [
-            self._tree(composite) if field.name == "tree" else pa.array([row[field.name]], field.type)
-            for field in COMPOSITE_ARROW_SCHEMA
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=COMPOSITE_ARROW_SCHEMA)
+        return rows_batch([row], COMPOSITE_ARROW_SCHEMA)
 
-    def _tree(self, composite: Composite) -> pa.ListArray:
+    def _tree(self, composite: Composite) -> list[dict[str, Any]]:
         nodes = [node.part for node in composite.walk()][1:]
-        columns = [
-            pa.array(
-                self._texts[1:] if field.name == "text" else [getattr(part, field.name) for part in nodes], field.type
-            )
-            for field in NODE
+        names = [field.name for field in NODE if field.name != "text"]
+        return [
+            {**{name: getattr(part, name) for name in names}, "text": text}
+            for part, text in zip(nodes, self._texts[1:], strict=True)
         ]
-        return pa.ListArray.from_arrays(
-            pa.array([0, len(nodes)], pa.int32()), pa.StructArray.from_arrays(columns, fields=list(NODE))
-        )
 
 
 def _documents(batches: Iterable[pa.RecordBatch], columns: list[str], max_text: int) -> Iterator[_Document]:

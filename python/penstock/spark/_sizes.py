@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock._columns import column
 from penstock.spark._divide import stamp
 from penstock.spark._paths import from_column
 
@@ -36,7 +37,7 @@ class Sizes:
         for batch in batches:
             paths = batch.column("path").to_pylist()
             names = [batch.column(name).cast(self.carried.field(name).type) for name in self.carried.names]
-            lengths = pa.array([_length(path, self.storage) for path in paths], pa.int64())
+            lengths = column([_length(path, self.storage) for path in paths], pa.int64())
             schema = size_schema(self.carried)
             yield pa.RecordBatch.from_arrays([batch.column("path"), *names, lengths], schema=schema)
 

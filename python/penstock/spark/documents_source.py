@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock._columns import column
 from penstock._folders import list_documents
 from penstock._places import Place, check_storage, is_uri
 from penstock.errors import SparkError
@@ -95,11 +96,8 @@ class DocumentsReader(DataSourceReader):
             raise TypeError(f"not a partition of this source: {partition!r}")
         for start in range(0, len(partition.files), _BATCH_ROWS):
             files = partition.files[start : start + _BATCH_ROWS]
-            columns = [[getattr(file, name) for file in files] for name in ARROW_SCHEMA.names]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)],
-                schema=ARROW_SCHEMA,
-            )
+            columns = [column([getattr(file, field.name) for file in files], field.type) for field in ARROW_SCHEMA]
+            yield pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
 @dataclass(frozen=True)

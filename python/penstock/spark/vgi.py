@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from penstock._columns import column
 from penstock.errors import SparkError
 from penstock.spark._worker_logs import WorkerLogs
 
@@ -191,7 +192,7 @@ class _Task:
         schema = self._options.schema
         assert schema is not None  # noqa: S101 -- vgi_map had refused
         nothing = [pa.nulls(rows, each.type) for each in schema]
-        return self._rows(nothing, pa.array([reason] * rows, pa.utf8()))
+        return self._rows(nothing, column([reason] * rows, pa.utf8()))
 
     def _rows(self, columns: list[pa.Array], errors: pa.Array) -> pa.RecordBatch:
         schema = self._options.schema

@@ -4,37 +4,21 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, StructArray};
-use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_array::{Array, StructArray};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_vgi::{Batch, Metadata};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
-use pyo3_arrow::ffi::to_array_pycapsules;
 use pyo3_arrow::{PyArray, PySchema};
 
 use super::errors::IntoVgiErr;
+use crate::columns::import;
 
 /// `pa.RecordBatch._import_from_c_capsule`, looked up once.
 static IMPORT_BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-/// `pa.Array._import_from_c_capsule`, looked up once.
-static IMPORT_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-
-fn import<'py>(
-    py: Python<'py>,
-    cell: &'static PyOnceLock<Py<PyAny>>,
-    class: &str,
-    field: Field,
-    array: &dyn Array,
-) -> PyResult<Bound<'py, PyAny>> {
-    let import = cell.get_or_try_init(py, || {
-        let class = py.import("pyarrow")?.getattr(class)?;
-        class.getattr("_import_from_c_capsule").map(Bound::unbind)
-    })?;
-    import.bind(py).call1(to_array_pycapsules(py, Arc::new(field), array, None)?)
-}
 
 /// Return a batch as a `pa.RecordBatch`, with the declared schema.
 pub(crate) fn to_python<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
@@ -42,12 +26,6 @@ pub(crate) fn to_python<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Bound<'
     let field =
         Field::new_struct("", batch.schema.fields().clone(), false).with_metadata(batch.schema.metadata().clone());
     import(py, &IMPORT_BATCH, "RecordBatch", field, &array)
-}
-
-/// Return an array as a `pa.Array`.
-pub(crate) fn array_to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef) -> PyResult<Bound<'py, PyAny>> {
-    let field = Field::new(field.name(), field.data_type().clone(), true);
-    import(py, &IMPORT_ARRAY, "Array", field, array)
 }
 
 /// A `pa.RecordBatch`, or any object that exports one. Nulls in fields that are declared as not null are accepted.

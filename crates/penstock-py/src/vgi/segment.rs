@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{
-    BatchWithMetadata, PyBatch, annotated, array_to_python, metadata as read_metadata, metadata_to_python,
+    BatchWithMetadata, PyBatch, annotated, metadata as read_metadata, metadata_to_python,
 };
 use super::errors::{IntoVgiErr, misuse};
 

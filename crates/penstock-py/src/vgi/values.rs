@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyString};
 use pyo3_arrow::PyArray;
 
-use super::batches::array_to_python;
+use crate::columns::array_to_python;
 
 /// Return the value of an array of length 1.
 #[expect(clippy::wildcard_enum_match_arm, reason = "most of Arrow's types need no case")]

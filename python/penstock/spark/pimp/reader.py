@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from penstock._columns import column
 from penstock.errors import PimpError, SparkError
 from penstock.pimp import Consumer, Job
 from penstock.pimp._consumer import Metadata
@@ -108,7 +109,7 @@ def _parts(job: Job) -> list[Job]:
 def _one(payload: bytes, schema: StructType) -> pa.RecordBatch:
     arrow = to_arrow_schema(schema, timezone="UTC")
     value = payload.decode() if arrow.field(0).type in {pa.string(), pa.large_string()} else payload
-    return pa.RecordBatch.from_arrays([pa.array([value], arrow.field(0).type)], schema=arrow)
+    return pa.RecordBatch.from_arrays([column([value], arrow.field(0).type)], schema=arrow)
 
 
 def _lines(consumer: Consumer, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -129,6 +130,6 @@ def _parsed(lines: bytes, arrow: pa.Schema, whole: bool) -> Iterator[pa.RecordBa
     if whole:
         # A line ends with a newline and with nothing else.
         values = [line for line in lines.decode().split("\n") if line]
-        yield pa.RecordBatch.from_arrays([pa.array(values, arrow.field(0).type)], schema=arrow)
+        yield pa.RecordBatch.from_arrays([column(values, arrow.field(0).type)], schema=arrow)
         return
     yield from json_rows.rows(lines, arrow)

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock._columns import rows_batch
 from penstock.errors import QuicxError, SparkError
 from penstock.quicx import Task
 from penstock.quicx._spool import Spool, content_of
@@ -40,8 +41,8 @@ class QuicxPartition(InputPartition):
             payload = content_of(spool, task.payload)
         except QuicxError as error:
             raise SparkError(f"the payload of task {task.id} cannot be read: {error}") from error
-        columns = {"id": [task.id], "type": [task.type], "payload": [payload]}
-        return pa.RecordBatch.from_pydict(columns, schema=_SCHEMA).select(list(self.names))
+        row = {"id": task.id, "type": task.type, "payload": payload}
+        return rows_batch([row], _SCHEMA).select(list(self.names))
 
 
 def divide(
