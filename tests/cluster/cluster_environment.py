@@ -13,8 +13,8 @@ from pathlib import Path
 
 import penstock
 
-_LEFT_OUT = ("/include", "/tests")
-_ROOTS = ("penstock",)
+_LEFT_OUT = ("/include", "/tests", "/pandas")
+_ROOTS = ("penstock", "pandas")
 
 
 def make(target: Path, roots: tuple[str, ...] = _ROOTS, *, libraries: Path | None = None) -> None:
@@ -51,7 +51,10 @@ def install(target: Path, wheel: str) -> None:
 
 
 def pack(folder: Path, archive: Path) -> Path:
-    """Pack it like `tar -czf`; not compressed, which would take longer than the tests."""
+    """Pack it like `tar -czf`; not compressed, which would take longer than the tests.
+
+    pandas stays behind: the driver needs it, and executors must do without.
+    """
     with tarfile.open(archive, "w:gz", compresslevel=0) as tar:
         tar.add(folder, ".", filter=lambda member: None if member.name.endswith(_LEFT_OUT) else member)
     return archive
