@@ -14,6 +14,7 @@
 //! The caller supplies what this crate cannot provide: the [`Workspace`](penstock_documents::Workspace) of the
 //! dehydrator, and [`Interrupts`], which end long runs.
 
+mod blocks;
 mod digests;
 mod error;
 mod identity;
@@ -37,6 +38,7 @@ mod settlement;
 mod testing;
 mod transfer;
 
+pub use blocks::{BlockReader, BlockSource};
 pub use error::{Error, Result, Value};
 pub use identity::Identity;
 pub use interrupts::Interrupts;

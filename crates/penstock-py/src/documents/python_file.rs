@@ -1,22 +1,14 @@
-//! A large binary Python file as a source, read in place in blocks.
+//! A large binary Python file as a source, read in place.
 
-use std::collections::VecDeque;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 
 use bytes::Bytes;
+use penstock_ingest::BlockSource;
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::interrupts::Interrupts;
-
-/// The size of the first block. Each read takes the interpreter's lock and, for a file in an object store, a request.
-/// So blocks grow during sequential reads, and are small after a seek.
-const FIRST_BLOCK: u64 = 256 << 10;
-const GROWTH: u64 = 8;
-const MAX_BLOCK: u64 = 8 << 20;
-/// How many blocks are kept, because readers of archives alternate between a directory and its members.
-const BLOCKS: usize = 6;
 
 /// A seekable Python file, from its position at the start to its end.
 pub(super) struct PythonFile {
@@ -24,9 +16,6 @@ pub(super) struct PythonFile {
     interrupts: Interrupts,
     start: u64,
     length: u64,
-    position: u64,
-    /// Blocks and their positions, the one used last in front.
-    blocks: VecDeque<(u64, Bytes)>,
 }
 
 impl PythonFile {
@@ -45,59 +34,28 @@ impl PythonFile {
                 Ok(Some((start, end.saturating_sub(start))))
             })();
             match measured {
-                Ok(Some((start, length))) => Ok(Some(Self {
-                    file: file.clone_ref(py),
-                    interrupts: interrupts.clone(),
-                    start,
-                    length,
-                    position: 0,
-                    blocks: VecDeque::with_capacity(BLOCKS),
-                })),
+                Ok(Some((start, length))) => {
+                    Ok(Some(Self { file: file.clone_ref(py), interrupts: interrupts.clone(), start, length }))
+                }
                 Ok(None) => Ok(None),
                 Err(error) => Err(failed(py, error, interrupts)),
             }
         })
     }
 
-    /// Return the same file at its first position, without any blocks.
+    /// Return the same file once more.
     pub(super) fn again(&self) -> Self {
-        Self {
-            file: Python::attach(|py| self.file.clone_ref(py)),
-            interrupts: self.interrupts.clone(),
-            start: self.start,
-            length: self.length,
-            position: 0,
-            blocks: VecDeque::with_capacity(BLOCKS),
-        }
+        let file = Python::attach(|py| self.file.clone_ref(py));
+        Self { file, interrupts: self.interrupts.clone(), start: self.start, length: self.length }
     }
+}
 
-    /// Return the number of bytes from its first position on.
-    pub(super) fn len(&self) -> u64 {
+impl BlockSource for PythonFile {
+    fn len(&self) -> u64 {
         self.length
     }
 
-    /// Return the bytes at a position: at least one byte, except at the file's end.
-    fn at(&mut self, position: u64) -> io::Result<Bytes> {
-        let end = |block: &(u64, Bytes)| block.0.saturating_add(block.1.len() as u64);
-        let found = self.blocks.iter().position(|block| (block.0..end(block)).contains(&position));
-        if let Some(place) = found
-            && let Some((start, bytes)) = self.blocks.remove(place)
-        {
-            self.blocks.push_front((start, bytes.clone()));
-            let offset = usize::try_from(position.saturating_sub(start)).map_err(io::Error::other)?;
-            return Ok(bytes.slice(offset.min(bytes.len())..));
-        }
-        let before = self.blocks.iter().find(|block| end(block) == position);
-        let size = before.map_or(FIRST_BLOCK, |(_, bytes)| MAX_BLOCK.min(GROWTH * bytes.len() as u64));
-        let bytes = self.fetch(position, size)?;
-        self.blocks.truncate(BLOCKS - 1);
-        self.blocks.push_front((position, bytes.clone()));
-        Ok(bytes)
-    }
-
-    fn fetch(&self, from: u64, size: u64) -> io::Result<Bytes> {
-        let size = size.min(self.length.saturating_sub(from));
-        let size = usize::try_from(size).map_err(io::Error::other)?;
+    fn fetch(&self, from: u64, size: usize) -> io::Result<Bytes> {
         Python::attach(|py| {
             let sought = self.file.bind(py).call_method1("seek", (self.start.saturating_add(from),));
             sought.map_err(|error| failed(py, error, &self.interrupts)).map(drop)
@@ -114,29 +72,6 @@ impl PythonFile {
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes.into())
-    }
-}
-
-impl Read for PythonFile {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.position >= self.length || buffer.is_empty() {
-            return Ok(0);
-        }
-        let count = self.at(self.position)?.as_ref().read(buffer)?;
-        self.position = self.position.saturating_add(count as u64);
-        Ok(count)
-    }
-}
-
-impl Seek for PythonFile {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let position = match to {
-            SeekFrom::Start(position) => Some(position),
-            SeekFrom::End(offset) => self.length.checked_add_signed(offset),
-            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
-        };
-        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.position)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use penstock_documents::{Payload, Source};
+use penstock_ingest::{BlockReader, BlockSource as _};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -77,8 +78,9 @@ impl SourceArgument {
             Self::Path(path) => {
                 Some(Box::new(move || open_file(&path).map(|file| watched(Box::new(file), &interrupts))))
             }
-            Self::File(file) => PythonFile::new(&file, &interrupts)?
-                .map(|first| -> Reopen { Box::new(move || Ok(watched(Box::new(first.again()), &interrupts))) }),
+            Self::File(file) => PythonFile::new(&file, &interrupts)?.map(|first| -> Reopen {
+                Box::new(move || Ok(watched(Box::new(BlockReader::new(first.again())), &interrupts)))
+            }),
         })
     }
 }
@@ -98,7 +100,7 @@ fn take(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
     if let Some(seekable) = PythonFile::new(file, interrupts)?
         && seekable.len() > COPIED
     {
-        return Ok(Box::new(seekable));
+        return Ok(Box::new(BlockReader::new(seekable)));
     }
     let mut spool = spool(interrupts);
     loop {
