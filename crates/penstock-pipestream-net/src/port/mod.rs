@@ -22,7 +22,7 @@ pub use futures_util::future::BoxFuture;
 pub use penstock_pipestream::Attempt;
 
 pub use self::claims::{ClaimChecks, ClaimCounters, no_claim_checks};
-pub(crate) use self::journal::{Ended, Owner, SessionJournal, SessionJournals, Waiting};
+pub(crate) use self::journal::{Ended, Owner, RecordKind, SessionJournal, SessionJournals, Waiting};
 pub use self::service::PortService;
 pub use self::sink::{
     EntityBatch, EntitySink, NewSession, OpenSession, RecoveredSession, SessionControl, SessionRecovery, SinkEvent,
