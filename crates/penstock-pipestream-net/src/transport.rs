@@ -282,8 +282,8 @@ pub(crate) fn client_endpoint(
     Ok(slot.get_or_init(|| created))
 }
 
-/// Return the error of a connection that cannot be started: the caller's address or name is wrong, or the socket takes no
-/// more connections.
+/// Return the error of a connection that cannot be started: the caller's address or name is wrong, or the socket takes
+/// no more connections.
 pub(crate) fn connect_error(address: SocketAddr, error: ConnectError) -> Error {
     match error {
         ConnectError::InvalidServerName(_) | ConnectError::InvalidRemoteAddress(_) => {

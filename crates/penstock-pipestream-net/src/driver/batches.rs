@@ -19,10 +19,10 @@ pub(super) struct Batches {
     /// Received entities that became terminal, those without a parent and those that are COMPLETE.
     pub(super) roots: u64,
     pub(super) completed: u64,
-    /// Whether some became terminal in this round and are not COMPLETE: the sink writes their lines before the session's
+    /// Whether some became terminal in this round and are not COMPLETE: their lines are written before the session's
     /// record.
     pub(super) ended: bool,
-    /// Whether the last of what the peer can send came in this round: the sink closes its list after the session's record.
+    /// Whether the last of what the peer can send came in this round: the list is closed after the session's record.
     pub(super) whole: bool,
 }
 

@@ -66,7 +66,7 @@ pub(super) enum HeaderUse {
     /// No policy of the peer defers entities, so that no header is kept.
     #[default]
     Admission,
-    /// A policy of the peer may defer entities: their claim checks describe them by the headers that arrive from now on.
+    /// A policy of the peer may defer entities: claim checks describe them by the headers that arrive from now on.
     ClaimChecks,
 }
 

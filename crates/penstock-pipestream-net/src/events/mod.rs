@@ -46,7 +46,8 @@ impl EventLog {
         let (inbox, messages) = mpsc::channel(WAITING_BATCHES);
         let path = Arc::new(path.to_owned());
         let counters = Arc::<LogCounters>::default();
-        let writer = Writer { file, path: Arc::clone(&path), state: FileState::Writable, counters: Arc::clone(&counters) };
+        let writer =
+            Writer { file, path: Arc::clone(&path), state: FileState::Writable, counters: Arc::clone(&counters) };
         thread::Builder::new()
             .name("penstock-events".into())
             .spawn(move || writer.run(messages))

@@ -23,8 +23,8 @@ pub trait PortService: fmt::Debug + Send + Sync {
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()>;
 }
 
-/// Connect to a [`PortService`], over the socket that all clients of this process share. The IO thread calls it, because
-/// the connection's task lives there.
+/// Connect to a [`PortService`], over the socket that all clients of this process share. The IO thread calls it,
+/// because the connection's task lives there.
 ///
 /// # Errors
 ///
