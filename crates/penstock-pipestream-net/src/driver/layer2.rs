@@ -53,10 +53,10 @@ pub(super) struct Layer2 {
 /// Whether an announcement waits for kept payloads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum KeptRoom {
-    /// None waits.
+    /// No announcement waits.
     #[default]
     Unclaimed,
-    /// One waits until kept payloads are below their limit.
+    /// An announcement waits until kept payloads are below their limit.
     Awaited,
 }
 
