@@ -13,7 +13,7 @@ use crate::outcomes::{Waiters, wake};
 
 /// Return the two ends of a channel; its user is responsible for its capacity.
 pub(crate) fn batch_channel<T>() -> (BatchSender<T>, BatchReceiver<T>) {
-    let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), closed: false };
+    let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), ends: Ends::Connected };
     let shared = Arc::new(Mutex::new(state));
     (BatchSender(Arc::clone(&shared)), BatchReceiver(shared))
 }
@@ -30,8 +30,16 @@ pub(crate) struct BatchReceiver<T>(Arc<Mutex<State<T>>>);
 struct State<T> {
     waiting: VecDeque<T>,
     waiters: Waiters,
-    /// Whether one of the ends was dropped.
-    closed: bool,
+    ends: Ends,
+}
+
+/// The two ends of a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// Both exist.
+    Connected,
+    /// One of them was dropped.
+    Disconnected,
 }
 
 impl<T> BatchSender<T> {
@@ -39,7 +47,7 @@ impl<T> BatchSender<T> {
     pub(crate) fn send(&self, values: Vec<T>) -> Result<(), Vec<T>> {
         let wakers = {
             let mut state = lock(&self.0);
-            if state.closed {
+            if state.ends == Ends::Disconnected {
                 return Err(values);
             }
             state.waiting.extend(values);
@@ -54,7 +62,7 @@ impl<T> Drop for BatchSender<T> {
     fn drop(&mut self) {
         let wakers = {
             let mut state = lock(&self.0);
-            state.closed = true;
+            state.ends = Ends::Disconnected;
             state.waiters.take()
         };
         wake(wakers);
@@ -67,7 +75,7 @@ impl<T> BatchReceiver<T> {
     pub(crate) async fn recv(&self, max: usize) -> Vec<T> {
         poll_fn(|context| {
             let mut state = lock(&self.0);
-            if state.waiting.is_empty() && !state.closed {
+            if state.waiting.is_empty() && state.ends == Ends::Connected {
                 state.waiters.add(context);
                 return Poll::Pending;
             }
@@ -82,7 +90,7 @@ impl<T> Drop for BatchReceiver<T> {
     fn drop(&mut self) {
         let remaining = {
             let mut state = lock(&self.0);
-            state.closed = true;
+            state.ends = Ends::Disconnected;
             std::mem::take(&mut state.waiting)
         };
         // Not under the lock: dropping the values may run other code.

@@ -17,7 +17,7 @@ use crate::limits::{CREDIT, PARKED};
 use crate::link::{Gate, Link};
 use crate::options::SessionOptions;
 use crate::port::{ClaimChecks, EntitySink, Owner, SessionJournal, SessionJournals, SinkSession};
-use crate::shared::Shared;
+use crate::shared::{Origin, Shared};
 use crate::transport::{Intake, session_id};
 
 /// A connection that is about to become a session.
@@ -49,6 +49,16 @@ pub(crate) enum ClientJournal {
     Resumed(Box<Session>, Box<dyn SessionJournal>),
 }
 
+impl ClientJournal {
+    fn origin(&self) -> Origin {
+        match self {
+            Self::New(_) => Origin::New,
+            Self::Resumed(session, _) if session.root_ended() => Origin::ResumedEnded,
+            Self::Resumed(..) => Origin::Resumed,
+        }
+    }
+}
+
 /// Destination of a session's entities.
 pub(crate) enum Destination {
     /// A server's sink, which opens the session once that has its ID.
@@ -71,11 +81,10 @@ impl Start {
         self.options.prepare(self.role)?;
         let id: Arc<str> = session_id(&self.connection)?.into();
         let client_journal = self.client_journal.take();
-        let resumed = matches!(client_journal, Some(ClientJournal::Resumed(..)));
+        let origin = client_journal.as_ref().map_or(Origin::New, ClientJournal::origin);
         let (session, durable) = self.session(client_journal)?;
-        let begun = (resumed, session.root_ended());
         let peer = self.connection.remote_address();
-        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), begun);
+        let shared = Shared::new(id, self.role, peer, self.options.event_queue, Arc::clone(&self.counters), origin);
         let (commands, inbox) = inbox();
         let sink_cell = Arc::<OnceLock<Arc<dyn SinkSession>>>::default();
         let (intake, sink) = match destination {
@@ -118,7 +127,7 @@ impl Start {
         let mut driver = Driver::new(session, link, inbox, self.control, self.options, sink, self.reconnect);
         driver.name_in(self.names);
         match durable {
-            Some(durable) if resumed => driver.resume_earlier(durable),
+            Some(durable) if origin.is_resumed() => driver.resume_earlier(durable),
             durable => driver.store_in(durable),
         }
         tokio::spawn(driver.run());

@@ -87,14 +87,14 @@ impl SessionHandle {
 
     /// Return whether an earlier process began the session, and this one continues it from disk.
     pub fn resumed(&self) -> Result<bool> {
-        Ok(self.shared()?.resumed)
+        Ok(self.shared()?.origin.is_resumed())
     }
 
     /// Return whether the earlier process had begun to close the session, or has ended its root scope: the entities
     /// that it announced can be found by their labels, and nothing else can be announced any more. Close it, and
     /// connect again for new entities.
     pub fn closing(&self) -> Result<bool> {
-        Ok(self.shared()?.root_ended)
+        Ok(self.shared()?.origin.has_ended_root())
     }
 
     /// Return the peer's address when the connection was made.

@@ -49,7 +49,7 @@ mod settings;
 mod shared;
 mod sink_control;
 mod ticket_reply;
-pub mod transport;
+mod transport;
 mod types;
 
 pub use error::{Error, Result};

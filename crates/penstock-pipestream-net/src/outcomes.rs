@@ -38,6 +38,16 @@ pub(crate) enum Missing {
     Closed,
 }
 
+/// The side that puts outcomes and events in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Producer {
+    /// More may follow.
+    #[default]
+    Active,
+    /// Nothing follows. What is there can still be taken.
+    Finished,
+}
+
 /// Outcomes by key: each is expected, then settled, then taken once.
 #[derive(Debug)]
 pub(crate) struct Outcomes<K, V>(Mutex<OutcomesState<K, V>>);
@@ -45,7 +55,7 @@ pub(crate) struct Outcomes<K, V>(Mutex<OutcomesState<K, V>>);
 #[derive(Debug)]
 struct OutcomesState<K, V> {
     slots: HashMap<K, Slot<V>>,
-    closed: bool,
+    producer: Producer,
 }
 
 #[derive(Debug)]
@@ -56,7 +66,7 @@ enum Slot<V> {
 
 impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(OutcomesState { slots: HashMap::new(), closed: false }))
+        Self(Mutex::new(OutcomesState { slots: HashMap::new(), producer: Producer::Active }))
     }
 
     /// Expect an outcome.
@@ -91,7 +101,7 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         let mut wakers = Vec::new();
         {
             let mut state = lock(&self.0);
-            state.closed = true;
+            state.producer = Producer::Finished;
             for slot in state.slots.values_mut() {
                 if let Slot::Expected(waiters) = slot {
                     wakers.extend(waiters.take());
@@ -108,14 +118,16 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
 
     fn poll_one(&self, key: K, context: &Context<'_>) -> Poll<Result<V, Missing>> {
         let mut state = lock(&self.0);
-        let closed = state.closed;
+        let producer = state.producer;
         match state.slots.get_mut(&key) {
             None => return Poll::Ready(Err(Missing::Unknown)),
-            Some(Slot::Expected(_)) if closed => return Poll::Ready(Err(Missing::Closed)),
-            Some(Slot::Expected(waiters)) => {
-                waiters.add(context);
-                return Poll::Pending;
-            }
+            Some(Slot::Expected(waiters)) => match producer {
+                Producer::Active => {
+                    waiters.add(context);
+                    return Poll::Pending;
+                }
+                Producer::Finished => return Poll::Ready(Err(Missing::Closed)),
+            },
             Some(Slot::Settled(_)) => {}
         }
         Poll::Ready(state.take(key).ok_or(Missing::Unknown))
@@ -152,13 +164,13 @@ struct EventState<E> {
     bytes: usize,
     lost: u64,
     waiters: Waiters,
-    closed: bool,
+    producer: Producer,
 }
 
 impl<E> EventQueue<E> {
     pub(crate) fn new(capacity: usize, weigh: fn(&E) -> usize) -> Self {
         let (events, waiters) = (VecDeque::new(), Waiters::default());
-        let state = EventState { events, bytes: 0, lost: 0, waiters, closed: false };
+        let state = EventState { events, bytes: 0, lost: 0, waiters, producer: Producer::Active };
         Self { capacity, weigh, state: Mutex::new(state) }
     }
 
@@ -189,7 +201,7 @@ impl<E> EventQueue<E> {
     pub(crate) fn close(&self) {
         let wakers = {
             let mut state = lock(&self.state);
-            state.closed = true;
+            state.producer = Producer::Finished;
             state.waiters.take()
         };
         wake(wakers);
@@ -200,7 +212,7 @@ impl<E> EventQueue<E> {
     pub(crate) async fn wait(&self, max: usize) -> (Vec<E>, u64) {
         poll_fn(|context| {
             let mut state = lock(&self.state);
-            if state.events.is_empty() && !state.closed {
+            if state.events.is_empty() && state.producer == Producer::Active {
                 state.waiters.add(context);
                 return Poll::Pending;
             }

@@ -10,7 +10,7 @@ use penstock_io::sync::lock;
 use penstock_pipestream::EntityKey;
 use penstock_wire::FastMap;
 
-use crate::outcomes::{Missing, Waiters, wake};
+use crate::outcomes::{Missing, Producer, Waiters, wake};
 use crate::types::Resolution;
 
 /// Outcomes by key: each is expected, in the order of the IDs of its scope, then settled, then taken once, by key or in
@@ -27,7 +27,7 @@ struct State {
     /// Runs with settled outcomes, each once.
     ready: VecDeque<RunKey>,
     any: Waiters,
-    closed: bool,
+    producer: Producer,
 }
 
 /// A use of a scope, and how often its IDs have been used before.
@@ -51,7 +51,17 @@ struct Run {
     settled: usize,
     /// No slot before this one is settled.
     lowest: usize,
-    ready: bool,
+    place: RunPlace,
+}
+
+/// Whether a run is in the queue of those with settled outcomes, which has each run at most once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum RunPlace {
+    /// The queue does not have it. It is removed as soon as all of its entities are taken.
+    #[default]
+    Outside,
+    /// The queue has it, and finds out later that its entities are taken.
+    Queued,
 }
 
 const fn run_key(key: EntityKey) -> RunKey {
@@ -120,8 +130,9 @@ impl State {
         *slot = if plain { Slot::Complete } else { Slot::Other };
         run.lowest = if run.settled == 0 { index } else { run.lowest.min(index) };
         run.settled += 1;
-        if !std::mem::replace(&mut run.ready, true) {
-            self.ready.push_back(run_key(key));
+        match std::mem::replace(&mut run.place, RunPlace::Queued) {
+            RunPlace::Outside => self.ready.push_back(run_key(key)),
+            RunPlace::Queued => {}
         }
         if !plain {
             self.reasons.insert(key, resolution);
@@ -147,7 +158,7 @@ impl State {
 
     /// Remove a scope whose entities are all taken. Scopes in `ready` are removed when they are taken from it.
     fn forget_if_empty(&mut self, key: RunKey) {
-        if self.runs.get(&key).is_some_and(|run| run.slots.is_empty() && !run.ready) {
+        if self.runs.get(&key).is_some_and(|run| run.slots.is_empty() && run.place == RunPlace::Outside) {
             self.runs.remove(&key);
         }
     }
@@ -161,7 +172,7 @@ impl State {
             let Some((entity, slot)) = lowest else {
                 self.ready.pop_front();
                 if let Some(run) = self.runs.get_mut(&key) {
-                    run.ready = false;
+                    run.place = RunPlace::Outside;
                 }
                 self.forget_if_empty(key);
                 continue;
@@ -218,7 +229,7 @@ impl Resolutions {
         let mut wakers: Vec<Waker> = Vec::new();
         {
             let mut state = lock(&self.0);
-            state.closed = true;
+            state.producer = Producer::Finished;
             wakers.extend(state.waiting.drain().flat_map(|(_, mut waiters)| waiters.take()));
             wakers.extend(state.any.take());
         }
@@ -232,15 +243,17 @@ impl Resolutions {
 
     fn poll_one(&self, key: EntityKey, context: &Context<'_>) -> Poll<Result<Resolution, Missing>> {
         let mut state = lock(&self.0);
-        let closed = state.closed;
+        let producer = state.producer;
         let slot = state.runs.get_mut(&run_key(key)).and_then(|run| run.slot_mut(key.entity)).map(|(_, slot)| *slot);
         match slot {
             None | Some(Slot::Taken) => Poll::Ready(Err(Missing::Unknown)),
-            Some(Slot::Expected) if closed => Poll::Ready(Err(Missing::Closed)),
-            Some(Slot::Expected) => {
-                state.waiting.entry(key).or_default().add(context);
-                Poll::Pending
-            }
+            Some(Slot::Expected) => match producer {
+                Producer::Active => {
+                    state.waiting.entry(key).or_default().add(context);
+                    Poll::Pending
+                }
+                Producer::Finished => Poll::Ready(Err(Missing::Closed)),
+            },
             Some(Slot::Complete | Slot::Other) => Poll::Ready(state.take(key).ok_or(Missing::Unknown)),
         }
     }
@@ -251,7 +264,7 @@ impl Resolutions {
         poll_fn(|context| {
             let mut state = lock(&self.0);
             let taken = state.take_any(max.max(1));
-            if !taken.is_empty() || state.closed {
+            if !taken.is_empty() || state.producer == Producer::Finished {
                 return Poll::Ready(taken);
             }
             state.any.add(context);

@@ -21,6 +21,35 @@ pub(crate) enum Phase {
     Closed(Reason),
 }
 
+/// The process that began a session, and what it has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This process began it.
+    New,
+    /// An earlier process of a client began it.
+    Resumed,
+    /// The same, and that process has ended our root scope: nothing can be announced any more.
+    ResumedEnded,
+}
+
+impl Origin {
+    /// Return whether an earlier process began the session.
+    pub(crate) const fn is_resumed(self) -> bool {
+        match self {
+            Self::New => false,
+            Self::Resumed | Self::ResumedEnded => true,
+        }
+    }
+
+    /// Return whether that process has ended our root scope.
+    pub(crate) const fn has_ended_root(self) -> bool {
+        match self {
+            Self::New | Self::Resumed => false,
+            Self::ResumedEnded => true,
+        }
+    }
+}
+
 /// State that all tasks may read.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -30,10 +59,7 @@ pub(crate) struct Shared {
     name: OnceLock<(SessionId, Arc<str>)>,
     pub(crate) role: Role,
     pub(crate) peer: SocketAddr,
-    /// An earlier process began the session.
-    pub(crate) resumed: bool,
-    /// Whether it has ended our root scope as well.
-    pub(crate) root_ended: bool,
+    pub(crate) origin: Origin,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) resolutions: Resolutions,
     pub(crate) releases: Outcomes<ScopeKey, Released>,
@@ -49,15 +75,14 @@ impl Shared {
         peer: SocketAddr,
         event_queue: usize,
         counters: Arc<Counters>,
-        (resumed, root_ended): (bool, bool),
+        origin: Origin,
     ) -> Arc<Self> {
         Arc::new(Self {
             connection,
             name: OnceLock::new(),
             role,
             peer,
-            resumed,
-            root_ended,
+            origin,
             phase: watch::Sender::new(Phase::Negotiating),
             resolutions: Resolutions::default(),
             releases: Outcomes::new(),

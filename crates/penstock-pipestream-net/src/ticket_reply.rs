@@ -14,38 +14,56 @@ use crate::{Error, Result};
 pub(crate) struct TicketReply {
     batch: Arc<Mutex<TicketBatch>>,
     index: usize,
-    delivered: bool,
+    state: ReplyState,
+}
+
+/// What has become of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReplyState {
+    /// Nothing is delivered: a drop counts as the reply.
+    Pending,
+    /// The batch has its ticket or its error, and has counted it.
+    Delivered,
 }
 
 /// The caller's end of a batch.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     batch: Arc<Mutex<TicketBatch>>,
-    delivered: Option<oneshot::Receiver<()>>,
+    /// `None` once the caller knows that every reply has arrived, because a channel tells it once.
+    complete: Option<oneshot::Receiver<()>>,
 }
 
+/// What a batch has been told so far.
+///
+/// ```text
+///  Waiting ── the last reply arrives ──► Complete ── the caller takes the tickets ──► Closed
+///     └───────────────── the caller stops waiting ──────┴─────────────────────────────┘
+/// ```
 #[derive(Debug)]
-struct TicketBatch {
-    tickets: Vec<Option<Result<Ticket>>>,
-    missing: usize,
-    delivered: Option<oneshot::Sender<()>>,
-    abandoned: bool,
+enum TicketBatch {
+    /// Some replies are missing; `complete` fires when the last one arrives.
+    Waiting { tickets: Vec<Option<Result<Ticket>>>, missing: usize, complete: oneshot::Sender<()> },
+    /// Every reply has arrived.
+    Complete { tickets: Vec<Option<Result<Ticket>>> },
+    /// The caller waits no more: a ticket that arrives is refused, and the driver gives up its entity.
+    Closed,
 }
 
 impl TicketReply {
     /// Return the replies of a batch, and their caller's end.
     pub(crate) fn batch(count: usize) -> (impl Iterator<Item = Self>, Tickets) {
-        let (sender, delivered) = oneshot::channel();
-        let replies =
-            TicketBatch { tickets: vec![None; count], missing: count, delivered: Some(sender), abandoned: false };
-        let batch = Arc::new(Mutex::new(replies));
-        let tickets = Tickets { batch: Arc::clone(&batch), delivered: Some(delivered) };
-        ((0..count).map(move |index| Self { batch: Arc::clone(&batch), index, delivered: false }), tickets)
+        let (complete, completed) = oneshot::channel();
+        let waiting = TicketBatch::Waiting { tickets: vec![None; count], missing: count, complete };
+        let batch = Arc::new(Mutex::new(waiting));
+        let tickets = Tickets { batch: Arc::clone(&batch), complete: Some(completed) };
+        let reply = move |index| Self { batch: Arc::clone(&batch), index, state: ReplyState::Pending };
+        ((0..count).map(reply), tickets)
     }
 
     /// Return whether the caller has stopped waiting.
     pub(crate) fn is_closed(&self) -> bool {
-        lock(&self.batch).abandoned
+        lock(&self.batch).is_closed()
     }
 
     /// Deliver the ticket of an announced entity. Return false if the caller has stopped waiting for it, so that
@@ -60,30 +78,63 @@ impl TicketReply {
     }
 
     fn put(mut self, ticket: Result<Ticket>) -> bool {
-        self.delivered = true;
+        self.state = ReplyState::Delivered;
         let mut batch = lock(&self.batch);
-        let taken = batch.tickets.get_mut(self.index).map(|slot| *slot = Some(ticket)).is_some();
+        let taken = batch.put(self.index, ticket);
         batch.count_down();
         taken
     }
 }
 
 impl TicketBatch {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Waiting { .. } | Self::Complete { .. } => false,
+            Self::Closed => true,
+        }
+    }
+
+    /// Keep a ticket for the caller. Return false if the caller has stopped waiting for it.
+    fn put(&mut self, index: usize, ticket: Result<Ticket>) -> bool {
+        match self {
+            Self::Waiting { tickets, .. } => tickets.get_mut(index).map(|slot| *slot = Some(ticket)).is_some(),
+            Self::Complete { .. } | Self::Closed => false,
+        }
+    }
+
     fn count_down(&mut self) {
-        self.missing = self.missing.saturating_sub(1);
-        if self.missing == 0
-            && let Some(delivered) = self.delivered.take()
-        {
-            // An error means that the caller has stopped waiting.
-            let _ = delivered.send(());
+        match std::mem::replace(self, Self::Closed) {
+            Self::Waiting { tickets, missing: 0 | 1, complete } => {
+                *self = Self::Complete { tickets };
+                // An error means that the caller has stopped waiting.
+                let _ = complete.send(());
+            }
+            Self::Waiting { tickets, missing, complete } => {
+                *self = Self::Waiting { tickets, missing: missing - 1, complete };
+            }
+            Self::Complete { tickets } => *self = Self::Complete { tickets },
+            Self::Closed => {}
+        }
+    }
+
+    /// Close the batch, and return what it was.
+    fn close(&mut self) -> Self {
+        std::mem::replace(self, Self::Closed)
+    }
+
+    fn into_tickets(self) -> Vec<Option<Result<Ticket>>> {
+        match self {
+            Self::Waiting { tickets, .. } | Self::Complete { tickets } => tickets,
+            Self::Closed => Vec::new(),
         }
     }
 }
 
 impl Drop for TicketReply {
     fn drop(&mut self) {
-        if !self.delivered {
-            lock(&self.batch).count_down();
+        match self.state {
+            ReplyState::Pending => lock(&self.batch).count_down(),
+            ReplyState::Delivered => {}
         }
     }
 }
@@ -91,25 +142,21 @@ impl Drop for TicketReply {
 impl Tickets {
     /// Wait until every reply has arrived.
     pub(crate) async fn ready(&mut self) {
-        if let Some(delivered) = &mut self.delivered {
-            let _ = delivered.await;
-            self.delivered = None;
+        if let Some(complete) = &mut self.complete {
+            let _ = complete.await;
+            self.complete = None;
         }
     }
 
     /// Return the tickets; `None` where the session ended before there was one.
     pub(crate) fn take(&self) -> Vec<Option<Result<Ticket>>> {
-        std::mem::take(&mut lock(&self.batch).tickets)
+        let batch = lock(&self.batch).close();
+        batch.into_tickets()
     }
 
     /// Stop waiting. Return the tickets that have arrived and were not taken.
     pub(crate) fn abandon(&self) -> impl Iterator<Item = Ticket> {
-        let unread = {
-            let mut batch = lock(&self.batch);
-            // From here on tickets are refused, and the driver gives up their entities.
-            batch.abandoned = true;
-            std::mem::take(&mut batch.tickets)
-        };
-        unread.into_iter().flatten().flatten()
+        let batch = lock(&self.batch).close();
+        batch.into_tickets().into_iter().flatten().flatten()
     }
 }

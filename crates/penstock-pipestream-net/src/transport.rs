@@ -55,8 +55,8 @@ const SEND_WINDOW: u64 = 4 << 20;
 const BIDIRECTIONAL_STREAMS: u32 = 4;
 /// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
 const CRYPTO_ERRORS: Range<u64> = 0x100..0x200;
-/// Number of bytes that a reader of a sink has room for.
-const READER_WINDOW: u32 = 8 << 20;
+/// Number of bytes that a client of a service on the server's port has room for.
+const SERVICE_WINDOW: u32 = 8 << 20;
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
 
 /// How the entity streams of the peer are read.
@@ -129,14 +129,14 @@ pub(crate) fn config(
     Ok(Arc::new(config))
 }
 
-/// Return the transport configuration of a connection that reads a sink: few streams, large answers.
-pub fn reader_config(peer: SocketAddr) -> Arc<TransportConfig> {
+/// Return the transport configuration of a connection to a service on a server's port: few streams, large answers.
+pub(crate) fn service_config(peer: SocketAddr) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(0_u32.into())
         .max_concurrent_uni_streams(0_u32.into())
-        .stream_receive_window(READER_WINDOW.into())
-        .receive_window(READER_WINDOW.into())
+        .stream_receive_window(SERVICE_WINDOW.into())
+        .receive_window(SERVICE_WINDOW.into())
         .keep_alive_interval(Some(KEEP_ALIVE))
         .datagram_receive_buffer_size(None);
     discover_mtu(&mut config, None, peer);
@@ -260,7 +260,11 @@ static CLIENTS_V6: ClientEndpoints = ProcessLocal::new();
 
 /// Return the socket that all clients of this process share, for the peer's address family and the number of packets of
 /// one send.
-pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, mtu: Option<u16>) -> Result<&'static Endpoint> {
+pub(crate) fn client_endpoint(
+    runtime: &'static Runtime,
+    peer: SocketAddr,
+    mtu: Option<u16>,
+) -> Result<&'static Endpoint> {
     let (clients, any) = match peer {
         SocketAddr::V4(_) => (&CLIENTS_V4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
         SocketAddr::V6(_) => (&CLIENTS_V6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
@@ -278,9 +282,9 @@ pub fn client_endpoint(runtime: &'static Runtime, peer: SocketAddr, mtu: Option<
     Ok(slot.get_or_init(|| created))
 }
 
-/// Return the error of a connection that cannot be begun: the caller's address or name is wrong, or the socket takes no
-/// more connections.
-pub fn connect_error(address: SocketAddr, error: ConnectError) -> Error {
+/// Return the error of a connection that cannot be started: the caller's address or name is wrong, or the socket takes
+/// no more connections.
+pub(crate) fn connect_error(address: SocketAddr, error: ConnectError) -> Error {
     match error {
         ConnectError::InvalidServerName(_) | ConnectError::InvalidRemoteAddress(_) => {
             Error::misuse(format!("cannot connect to {address}: {error}"))

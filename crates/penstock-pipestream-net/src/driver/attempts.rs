@@ -14,7 +14,7 @@ use crate::clock::now;
 use crate::command::{Reply, SendRequest};
 use crate::draft::{CLAIM, Delivery, EntityDraft, claim_id};
 use crate::driver::Driver;
-use crate::driver::layer2::{KeptEntity, MAX_KEPT_BYTES};
+use crate::driver::layer2::{HeaderUse, KeptEntity, KeptRoom, MAX_KEPT_BYTES};
 use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Stage;
 use crate::port::SinkEvent;
@@ -30,7 +30,7 @@ impl Driver {
         {
             return false;
         }
-        self.layer2.kept_full = true;
+        self.layer2.kept_room = KeptRoom::Awaited;
         true
     }
     /// Return whether a client sends before the server's SESSION has arrived: SESSION states whether the session
@@ -82,10 +82,13 @@ impl Driver {
         let layer2 = &mut self.layer2;
         if let Some(policy) = &header.completion_policy {
             let defer = Some(FailureAction::Defer.into());
-            layer2.defers |= policy.on_failure == defer || policy.on_timeout == defer;
+            if policy.on_failure == defer || policy.on_timeout == defer {
+                layer2.header_use = HeaderUse::ClaimChecks;
+            }
         }
-        if layer2.defers {
-            layer2.keep_header(key, header);
+        match layer2.header_use {
+            HeaderUse::Admission => {}
+            HeaderUse::ClaimChecks => layer2.keep_header(key, header),
         }
         if !layer2.redeemed.is_empty()
             && let Some(claim) = header.metadata.get(CLAIM).and_then(|text| claim_id(text))
@@ -109,8 +112,11 @@ impl Driver {
         }
         if !layer2.kept.is_empty() {
             layer2.drop_kept(key);
-            if layer2.kept_bytes < MAX_KEPT_BYTES && std::mem::take(&mut layer2.kept_full) {
-                self.retry_waiting();
+            if layer2.kept_bytes < MAX_KEPT_BYTES {
+                match std::mem::take(&mut layer2.kept_room) {
+                    KeptRoom::Unclaimed => {}
+                    KeptRoom::Awaited => self.retry_waiting(),
+                }
             }
         }
         claim
@@ -181,7 +187,9 @@ impl Driver {
     /// Handle SESSION: both ends know the session's name, and whether its policy is in force.
     fn handle_named(&mut self, name: SessionId) {
         let defers = |policy: &Policy| [policy.on_failure, policy.on_timeout].contains(&FailureAction::Defer);
-        self.layer2.defers |= self.session.root_policy().is_some_and(defers);
+        if self.session.root_policy().is_some_and(defers) {
+            self.layer2.header_use = HeaderUse::ClaimChecks;
+        }
         if !self.register(name) {
             // The session has no list, and its only response is this error.
             self.stage = Stage::Mute;

@@ -19,9 +19,10 @@ pub(super) struct Batches {
     /// Received entities that became terminal, those without a parent and those that are COMPLETE.
     pub(super) roots: u64,
     pub(super) completed: u64,
-    /// Whether some became terminal and are not COMPLETE.
+    /// Whether some became terminal in this round and are not COMPLETE: their lines are written before the session's
+    /// record.
     pub(super) ended: bool,
-    /// Whether the peer can send nothing more.
+    /// Whether the last of what the peer can send came in this round: the list is closed after the session's record.
     pub(super) whole: bool,
 }
 

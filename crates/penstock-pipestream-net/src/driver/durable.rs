@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
     use crate::journal::ClientState;
-    use crate::port::{Owner, SessionJournals as _};
+    use crate::port::{Owner, RecordKind, SessionJournals as _};
 
     #[test]
     fn records_go_with_their_session_unless_they_are_for_the_next_process() {
@@ -181,7 +181,7 @@ mod tests {
             let mut durable = Durable::new(state.begin(Owner { session: SessionId::new([7; 16]), certificate: None }));
             let stayed = runtime.block_on(async {
                 if begins {
-                    durable.journal.write(b"a snapshot", true, None).await.unwrap();
+                    durable.journal.write(b"a snapshot", RecordKind::Snapshot).await.unwrap();
                 }
                 if stays {
                     durable.keep_records();

@@ -19,7 +19,7 @@ use crate::driver::durable::{Durable, EarlierRoot, PendingPayload, Records};
 use crate::driver::opening::{SinkState, wait_for_sink};
 use crate::driver::reconnect::Reconnect;
 use crate::driver::stage::Root;
-use crate::port::{SinkEvent, Waiting};
+use crate::port::{RecordKind, SinkEvent, Waiting};
 use crate::transport::{SESSION_CONTINUES, certificate, quic_code};
 use crate::types::Released;
 
@@ -29,8 +29,15 @@ impl Driver {
         let (ended, whole) = (std::mem::take(&mut self.batches.ended), std::mem::take(&mut self.batches.whole));
         let Some(durable) = &mut self.durable else { return false };
         let end = self.session.end().map(|reason| reason.code);
-        let snapshot = end.is_none() && durable.journal.wants_snapshot();
-        let record = if snapshot { self.session.snapshot() } else { self.session.poll_record() };
+        let kind = match end {
+            Some(code) => RecordKind::Last(code),
+            None if durable.journal.wants_snapshot() => RecordKind::Snapshot,
+            None => RecordKind::Inputs,
+        };
+        let record = match kind {
+            RecordKind::Snapshot => self.session.snapshot(),
+            RecordKind::Inputs | RecordKind::Last(_) => self.session.poll_record(),
+        };
         if !durable.records.are_open() || self.stage.is_mute() {
             return false;
         }
@@ -50,7 +57,7 @@ impl Driver {
         if last {
             durable.records = Records::Finished;
         }
-        let Err(error) = durable.journal.write(&record, snapshot, end).await else {
+        let Err(error) = durable.journal.write(&record, kind).await else {
             if whole && let Some(sink) = self.link.sink.get() {
                 // The client closes when it learns that its root scope is released; the list must be closed before
                 // that.

@@ -29,16 +29,15 @@ pub(super) struct Layer2 {
     /// Children of those parents without a terminal status.
     pub(super) kept: FastMap<EntityKey, KeptEntity>,
     pub(super) kept_bytes: usize,
-    /// Whether an announcement waits until kept payloads are released.
-    pub(super) kept_full: bool,
+    pub(super) kept_room: KeptRoom,
     /// Received entities that have yielded.
     pub(super) yielded: FastMap<EntityKey, oneshot::Sender<Resumed>>,
     /// Callers that have returned a token.
     pub(super) resume_replies: FastMap<EntityKey, VecDeque<Reply<Option<Reason>>>>,
     /// Our requests about claim checks, in order.
     pub(super) claim_requests: VecDeque<Reply<ClaimResponse>>,
-    /// Whether a policy of the peer may defer entities, and the headers of those that have been opened since.
-    pub(super) defers: bool,
+    pub(super) header_use: HeaderUse,
+    /// The headers that are kept for claim checks.
     pub(super) headers: FastMap<EntityKey, Arc<EntityHeader>>,
     pub(super) header_bytes: usize,
     /// The claim checks of received entities whose DEFERRED is being sent.
@@ -49,6 +48,26 @@ pub(super) struct Layer2 {
     pub(super) redeemed: HashSet<u64>,
     /// Redeemed claim checks whose entities have arrived.
     pub(super) settling: FastMap<EntityKey, u64>,
+}
+
+/// Whether an announcement waits for kept payloads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum KeptRoom {
+    /// No announcement waits.
+    #[default]
+    Unclaimed,
+    /// An announcement waits until kept payloads are below their limit.
+    Awaited,
+}
+
+/// Whether the headers of received entities are needed later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum HeaderUse {
+    /// No policy of the peer defers entities, so that no header is kept.
+    #[default]
+    Admission,
+    /// A policy of the peer may defer entities: claim checks describe them by the headers that arrive from now on.
+    ClaimChecks,
 }
 
 /// An entity of ours that may be sent again.
@@ -70,7 +89,7 @@ impl Layer2 {
     /// Restore the state of an earlier process's session: it has redeemed these claim checks, and may have parents with
     /// any policy.
     pub(super) fn resumed(&mut self, redeemed: HashSet<u64>) {
-        (self.defers, self.redeemed) = (true, redeemed);
+        (self.header_use, self.redeemed) = (HeaderUse::ClaimChecks, redeemed);
     }
 
     /// Return whether an entity of ours is kept to be sent again.

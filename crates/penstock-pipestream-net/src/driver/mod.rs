@@ -230,7 +230,7 @@ impl Driver {
             self.link.shared.counters.capabilities_late.fetch_add(1, Ordering::Relaxed);
             let missing = if self.session.agreement().is_some() { "SESSION" } else { "CAPABILITIES" };
             let message = format!("no {missing} within {} s", within.as_secs_f64());
-            if self.link.shared.resumed {
+            if self.link.shared.origin.is_resumed() {
                 // The next process may succeed.
                 self.life = Life::Leaving;
                 return;

@@ -14,27 +14,39 @@ pub(crate) struct Names(Mutex<HashSet<SessionId>>);
 pub(super) struct NameGuard {
     names: Arc<Names>,
     name: SessionId,
-    is_kept: bool,
+    term: Term,
+}
+
+/// How long a name is reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Term {
+    /// Until the guard is dropped.
+    Guard,
+    /// As long as the end exists.
+    End,
 }
 
 impl NameGuard {
     /// Keep the name from all later sessions of this end.
     pub(super) fn keep(mut self) {
-        self.is_kept = true;
+        self.term = Term::End;
     }
 }
 
 impl Names {
     /// Take a name, unless another session has it.
     fn take(self: &Arc<Self>, name: SessionId) -> Option<NameGuard> {
-        lock(&self.0).insert(name).then(|| NameGuard { names: Arc::clone(self), name, is_kept: false })
+        lock(&self.0).insert(name).then(|| NameGuard { names: Arc::clone(self), name, term: Term::Guard })
     }
 }
 
 impl Drop for NameGuard {
     fn drop(&mut self) {
-        if !self.is_kept {
-            lock(&self.names.0).remove(&self.name);
+        match self.term {
+            Term::Guard => {
+                lock(&self.names.0).remove(&self.name);
+            }
+            Term::End => {}
         }
     }
 }

@@ -46,7 +46,8 @@ impl EventLog {
         let (inbox, messages) = mpsc::channel(WAITING_BATCHES);
         let path = Arc::new(path.to_owned());
         let counters = Arc::<LogCounters>::default();
-        let writer = Writer { file, path: Arc::clone(&path), failed: false, counters: Arc::clone(&counters) };
+        let writer =
+            Writer { file, path: Arc::clone(&path), state: FileState::Writable, counters: Arc::clone(&counters) };
         thread::Builder::new()
             .name("penstock-events".into())
             .spawn(move || writer.run(messages))
@@ -99,8 +100,17 @@ impl fmt::Debug for EventLog {
 struct Writer {
     file: File,
     path: Arc<PathBuf>,
-    failed: bool,
+    state: FileState,
     counters: Arc<LogCounters>,
+}
+
+/// How the last write to the file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileState {
+    /// It succeeded, or there was none: the next failure is logged.
+    Writable,
+    /// It failed, which was logged: a full disk must not fill the log of the process as well.
+    Failing,
 }
 
 impl Writer {
@@ -135,14 +145,13 @@ impl Writer {
             let lines = text.iter().filter(|byte| **byte == b'\n').count();
             self.counters.lost.fetch_add(u64::try_from(lines).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
-        match written {
-            Ok(()) => self.failed = false,
-            // Logged once, until writing succeeds again: a full disk must not fill the log of the process as well.
-            Err(error) if !self.failed => {
-                self.failed = true;
+        match (written, self.state) {
+            (Ok(()), FileState::Writable | FileState::Failing) => self.state = FileState::Writable,
+            (Err(error), FileState::Writable) => {
+                self.state = FileState::Failing;
                 tracing::error!(path = %self.path.display(), %error, "cannot write events: they are lost");
             }
-            Err(_) => {}
+            (Err(_), FileState::Failing) => {}
         }
     }
 }

@@ -42,7 +42,16 @@ pub(super) struct EntityReceiver {
     processed: u64,
     /// Set only while the entity has yielded.
     yielded: Option<Box<YieldState>>,
-    decided: bool,
+    decision: Decision,
+}
+
+/// The decision about an entity, which ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    /// None was made: a drop fails the entity.
+    Pending,
+    /// The session knows it, or the caller reports it.
+    Made,
 }
 
 /// Verification of a payload.
@@ -67,10 +76,18 @@ struct YieldState {
     state: Bytes,
     /// Number of bytes that the consumer had.
     processed: u64,
-    /// Whether the session was notified that the consumer has read more.
-    noted: bool,
+    token: YieldToken,
     /// Fires when its owner lets it continue.
     resumed: oneshot::Receiver<Resumed>,
+}
+
+/// The token of an entity that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum YieldToken {
+    /// The consumer has read nothing since.
+    Valid,
+    /// The session knows that the consumer has read more.
+    Outdated,
 }
 
 /// Parts for a consumer that does its own verification.
@@ -108,7 +125,7 @@ impl EntityReceiver {
             unread: Bytes::new(),
             processed: 0,
             yielded: None,
-            decided: false,
+            decision: Decision::Pending,
         }
     }
 
@@ -164,7 +181,7 @@ impl EntityReceiver {
             return None;
         }
         let checked = self.check_whole()?;
-        self.decided = true;
+        self.decision = Decision::Made;
         Some(checked.map(|bytes| bytes.len() as u64))
     }
 
@@ -195,7 +212,7 @@ impl EntityReceiver {
     /// Read the remaining bytes; the caller notifies the session.
     pub(super) async fn finish(mut self) -> Result<()> {
         while self.chunk().await?.is_some() {}
-        self.decided = true;
+        self.decision = Decision::Made;
         if let (Some(log), Verification::Verified(sha256)) = (&self.link.log, &self.verification) {
             let event = LogEvent::entity(
                 self.attempt.key,
@@ -211,7 +228,7 @@ impl EntityReceiver {
 
     /// Notify the session that the entity is rejected.
     pub(super) fn reject(mut self, reason: Reason) -> Result<()> {
-        self.decided = true;
+        self.decision = Decision::Made;
         self.stop(reason.code);
         self.send_urgent(Urgent::Fail { attempt: self.attempt, reason })
     }
@@ -231,7 +248,7 @@ impl EntityReceiver {
 
     /// Notify the session that the entity is skipped.
     pub(super) fn skip(mut self, reason: Reason) -> Result<()> {
-        self.decided = true;
+        self.decision = Decision::Made;
         self.stop(reason.code);
         self.send_urgent(Urgent::Skip { attempt: self.attempt, reason })
     }
@@ -255,7 +272,7 @@ impl EntityReceiver {
         let ((reply, answer), (resumed, resuming)) = (oneshot::channel(), oneshot::channel());
         self.send_urgent(Urgent::Yield { attempt: self.attempt, point: Box::new(point), reply, resumed })?;
         answer.await.unwrap_or_else(|_| Err(self.link.closed()))?;
-        self.yielded = Some(Box::new(YieldState { state, processed, noted: false, resumed: resuming }));
+        self.yielded = Some(Box::new(YieldState { state, processed, token: YieldToken::Valid, resumed: resuming }));
         Ok(())
     }
 
@@ -263,8 +280,11 @@ impl EntityReceiver {
     /// consumer of the bytes can rely on it: no token is valid after this.
     async fn note_progress(&mut self) {
         let (attempt, processed) = (self.attempt, self.processed);
-        let Some(yielded) = self.yielded.as_mut().filter(|yielded| !yielded.noted) else { return };
-        yielded.noted = true;
+        let Some(yielded) = self.yielded.as_mut() else { return };
+        match std::mem::replace(&mut yielded.token, YieldToken::Outdated) {
+            YieldToken::Valid => {}
+            YieldToken::Outdated => return,
+        }
         let ((reply, noted), state_checksum) = (oneshot::channel(), state_checksum(&yielded.state, processed));
         if self.link.commands.send_urgent(Urgent::NoteState { attempt, state_checksum, reply }) {
             // A session that is over resumes nothing.
@@ -325,7 +345,7 @@ impl EntityReceiver {
                 return Err(error);
             }
         };
-        self.decided = true;
+        self.decision = Decision::Made;
         self.stop(ErrorCode::NoError);
         let (reply, answer) = oneshot::channel();
         let issued = IssuedClaim { id: claim.id, expiry_micros: claim.expiry_micros, reason };
@@ -339,7 +359,7 @@ impl EntityReceiver {
 
     /// Leave verification and decision to the caller.
     pub(super) fn into_parts(mut self, dehydrated: bool) -> Option<Parts> {
-        self.decided = true;
+        self.decision = Decision::Made;
         let (body, check) = (self.body.take()?, new_check(&self.header));
         Some(Parts { attempt: self.attempt, dehydrated, body, check, permit: self.permit.take() })
     }
@@ -394,17 +414,17 @@ impl EntityReceiver {
     /// Report an invalid payload to the session, and stop the stream.
     fn give_up(&mut self, error: core::Error) -> Error {
         let reason = Reason { code: error.code(), message: error.message() };
-        self.decided = true;
+        self.decision = Decision::Made;
         self.stop(reason.code);
         self.link.commands.send_urgent(Urgent::Fail { attempt: self.attempt, reason });
         Error::Protocol(error)
     }
 
     async fn stream_ended(&mut self, end: StreamEnd) -> Error {
-        self.decided = true;
+        self.decision = Decision::Made;
         let stream = match self.body.take() {
             Some(Body::Stream(stream)) => stream.name(),
-            _ => 0,
+            Some(Body::Whole(_) | Body::Spooled(_)) | None => 0,
         };
         match end {
             StreamEnd::Reset(code) => {
@@ -441,7 +461,7 @@ fn new_check(header: &EntityHeader) -> PayloadCheck {
 
 impl Drop for EntityReceiver {
     fn drop(&mut self) {
-        if !self.decided {
+        if self.decision == Decision::Pending {
             let message = "the consumer dropped the entity".to_owned();
             self.stop(ErrorCode::InternalError);
             let reason = Reason { code: ErrorCode::InternalError, message };

@@ -29,13 +29,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use penstock_pipestream::{EntityKey, ErrorCode, ScopeDigest, Ticket};
+use penstock_pipestream::{EntityKey, ScopeDigest, Ticket};
 
 use self::labels::{encode_ended, encode_released};
 pub(crate) use self::open::{ClientState, ServerState};
 use self::record::{Entry, Form, Kind, StoredSession, put};
 pub(crate) use self::writer::JournalWriter;
-use crate::port::{BoxFuture, Ended, Owner, SessionJournal};
+use crate::port::{BoxFuture, Ended, Owner, RecordKind, SessionJournal};
 use crate::types::Resolution;
 
 /// The records of one session, for its driver.
@@ -45,8 +45,7 @@ pub(crate) struct Journal {
     owner: Owner,
     /// What its folder in the sink is called.
     sink_folder: Option<String>,
-    /// The first record has been written.
-    begun: bool,
+    first_record: FirstRecord,
     /// Parts of ours that go with the core's next record.
     unwritten: Vec<u8>,
     /// Entities of ours that have a label and have ended, which goes with that record, too.
@@ -62,6 +61,15 @@ pub(crate) struct Journal {
     root: Option<(EntityKey, ScopeDigest)>,
 }
 
+/// The first record of a session, which is a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstRecord {
+    /// It is to be written next.
+    Due,
+    /// It is on disk, where this process or an earlier one has written it.
+    Written,
+}
+
 /// What a root scope has instead of a parent.
 const fn no_entity(scope: u16) -> EntityKey {
     EntityKey { scope, scope_use: 0, entity: 0, entity_use: 0 }
@@ -73,7 +81,7 @@ impl Journal {
             keeper: Arc::clone(keeper),
             owner,
             sink_folder: None,
-            begun: false,
+            first_record: FirstRecord::Due,
             unwritten: Vec::new(),
             ended: HashMap::new(),
             known: 0,
@@ -87,7 +95,7 @@ impl Journal {
     /// The one of a session that an earlier process has begun.
     fn restored(keeper: &Arc<JournalWriter>, found: &StoredSession) -> Self {
         let (sink_folder, known) = (found.sink_folder.clone(), keeper.book().labels(found.owner.session));
-        Self { sink_folder, begun: true, known, ..Self::new(keeper, found.owner) }
+        Self { sink_folder, first_record: FirstRecord::Written, known, ..Self::new(keeper, found.owner) }
     }
 
     /// The parts that a snapshot has of its own.
@@ -104,24 +112,29 @@ impl Journal {
         parts
     }
 
-    async fn write_record(&mut self, record: &[u8], snapshot: bool, end: Option<ErrorCode>) -> io::Result<()> {
-        let form = match (snapshot, self.begun) {
-            (true, false) => Form::New,
-            (true, true) => Form::Whole,
-            (false, true) => Form::More,
-            (false, false) => return Err(io::Error::other("its first record is no snapshot")),
+    async fn write_record(&mut self, record: &[u8], kind: RecordKind) -> io::Result<()> {
+        let form = match (kind, self.first_record) {
+            (RecordKind::Snapshot, FirstRecord::Due) => Form::New,
+            (RecordKind::Snapshot, FirstRecord::Written) => Form::Whole,
+            (RecordKind::Inputs | RecordKind::Last(_), FirstRecord::Written) => Form::More,
+            (RecordKind::Inputs | RecordKind::Last(_), FirstRecord::Due) => {
+                return Err(io::Error::other("its first record is no snapshot"));
+            }
         };
         let unwritten = std::mem::take(&mut self.unwritten);
-        let mut parts = if snapshot { self.beginning() } else { unwritten };
+        let mut parts = match kind {
+            RecordKind::Snapshot => self.beginning(),
+            RecordKind::Inputs | RecordKind::Last(_) => unwritten,
+        };
         for (label, ended) in &self.ended {
             put(Kind::Label, &encode_ended(label, ended), &mut parts);
         }
-        match end {
-            None => put(Kind::Core, record, &mut parts),
-            Some(code) => put(Kind::End, &[&code.code().to_be_bytes(), record].concat(), &mut parts),
+        match kind {
+            RecordKind::Snapshot | RecordKind::Inputs => put(Kind::Core, record, &mut parts),
+            RecordKind::Last(code) => put(Kind::End, &[&code.code().to_be_bytes(), record].concat(), &mut parts),
         }
         self.keeper.write(Entry::new(self.owner.session, form, self.known, parts)).await?;
-        self.begun = true;
+        self.first_record = FirstRecord::Written;
         self.ended.clear();
         Ok(())
     }
@@ -129,20 +142,18 @@ impl Journal {
 
 impl SessionJournal for Journal {
     fn wants_snapshot(&self) -> bool {
-        !self.begun || self.keeper.book().is_long(self.owner.session)
+        !self.has_begun() || self.keeper.book().is_long(self.owner.session)
     }
 
     fn has_begun(&self) -> bool {
-        self.begun
+        match self.first_record {
+            FirstRecord::Due => false,
+            FirstRecord::Written => true,
+        }
     }
 
-    fn write<'a>(
-        &'a mut self,
-        record: &'a [u8],
-        snapshot: bool,
-        end: Option<ErrorCode>,
-    ) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(self.write_record(record, snapshot, end))
+    fn write<'a>(&'a mut self, record: &'a [u8], kind: RecordKind) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(self.write_record(record, kind))
     }
 
     fn remove(self: Box<Self>) -> BoxFuture<'static, io::Result<()>> {

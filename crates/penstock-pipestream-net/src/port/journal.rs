@@ -25,14 +25,8 @@ pub(crate) trait SessionJournal: fmt::Debug + Send + Sync {
     /// Return whether a record was written.
     fn has_begun(&self) -> bool;
 
-    /// Write a record of the core, a snapshot where that was wanted, and return when it is durable. `end`: the record is
-    /// the last one, because the session has ended with this code.
-    fn write<'a>(
-        &'a mut self,
-        record: &'a [u8],
-        snapshot: bool,
-        end: Option<ErrorCode>,
-    ) -> BoxFuture<'a, io::Result<()>>;
+    /// Write a record of the core, a snapshot where that was wanted, and return when it is durable.
+    fn write<'a>(&'a mut self, record: &'a [u8], kind: RecordKind) -> BoxFuture<'a, io::Result<()>>;
 
     /// Remove the records of a session that has ended.
     fn remove(self: Box<Self>) -> BoxFuture<'static, io::Result<()>>;
@@ -74,6 +68,17 @@ pub(crate) trait SessionJournal: fmt::Debug + Send + Sync {
 
     /// Count the session as one that its client did not come back to.
     fn count_in_vain(&self);
+}
+
+/// What a record of the core stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// The session's state. It replaces all records before it.
+    Snapshot,
+    /// The session's inputs since the record before it.
+    Inputs,
+    /// The same, of a session that has ended with this code: no record follows.
+    Last(ErrorCode),
 }
 
 /// Owner of a session's records.

@@ -6,7 +6,7 @@
 //!       ▲                     │ SessionControl: the notifications of a sink to its session
 //!       └─ RecoveredSession ◄─┘ the stored part of a session of an earlier process
 //!  ClaimChecks                             the claim checks that an end has issued
-//!  PortService                             another protocol on a server's port
+//!  PortService ◄── connect_service         another protocol on a server's port, and its clients' connections
 //!  SessionJournals ─ begin ─► SessionJournal   the records by which sessions outlive their process
 //! ```
 //!
@@ -22,8 +22,8 @@ pub use futures_util::future::BoxFuture;
 pub use penstock_pipestream::Attempt;
 
 pub use self::claims::{ClaimChecks, ClaimCounters, no_claim_checks};
-pub(crate) use self::journal::{Ended, Owner, SessionJournal, SessionJournals, Waiting};
-pub use self::service::PortService;
+pub(crate) use self::journal::{Ended, Owner, RecordKind, SessionJournal, SessionJournals, Waiting};
+pub use self::service::{PortService, connect_service};
 pub use self::sink::{
     EntityBatch, EntitySink, NewSession, OpenSession, RecoveredSession, SessionControl, SessionRecovery, SinkEvent,
     SinkLimits, SinkSession,
@@ -34,5 +34,5 @@ pub use crate::draft::CLAIM;
 pub use crate::entity_link::HandleSource;
 pub use crate::events::LogEvent;
 pub use crate::incoming::{Body, IncomingEntity, Parts, Spool, StreamBody, StreamEnd, TempFile};
-pub use crate::transport::Intake;
+pub use crate::transport::{HANDSHAKE_TIMEOUT, Intake};
 pub use crate::types::{header_weight, in_words};

@@ -1,9 +1,15 @@
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use penstock_io::runtime::Runtime;
 use penstock_io::tls::ClientCertificates;
-use quinn::Connection;
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connecting, Connection};
+
+use crate::Result;
+use crate::transport;
 
 /// Another protocol on a server's port. Clients choose it by ALPN.
 pub trait PortService: fmt::Debug + Send + Sync {
@@ -15,4 +21,17 @@ pub trait PortService: fmt::Debug + Send + Sync {
 
     /// Serve a connection to its end.
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()>;
+}
+
+/// Connect to a [`PortService`], over the socket that all clients of this process share. The IO thread calls it,
+/// because the connection's task lives there.
+///
+/// # Errors
+///
+/// Misuse for a wrong address or name; the socket's errors.
+pub fn connect_service(crypto: QuicClientConfig, address: SocketAddr, server_name: &str) -> Result<Connecting> {
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport::service_config(address));
+    let endpoint = transport::client_endpoint(Runtime::current()?, address, None)?;
+    endpoint.connect_with(config, address, server_name).map_err(|error| transport::connect_error(address, error))
 }

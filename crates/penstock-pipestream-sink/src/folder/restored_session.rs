@@ -30,11 +30,21 @@ pub(super) struct RestoredSession {
     pub(super) membership: Membership,
     /// Length of its list in bytes, without half a line at the end.
     length: u64,
-    closed: bool,
+    list: ListState,
     /// Ranges of the lines of the requested entities.
     lines: HashMap<EntityKey, Vec<Range<u64>>>,
     /// Void lines, in ascending order.
     void: Vec<Range<u64>>,
+}
+
+/// How a session's list ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum ListState {
+    /// More lines may follow.
+    #[default]
+    Open,
+    /// It has its last line, and is never changed again.
+    Closed,
 }
 
 impl RestoredSession {
@@ -45,7 +55,10 @@ impl RestoredSession {
 
     /// Return whether its list has its last line.
     pub(super) const fn is_closed(&self) -> bool {
-        self.closed
+        match self.list {
+            ListState::Open => false,
+            ListState::Closed => true,
+        }
     }
 
     /// Return the stored entities.
@@ -76,8 +89,8 @@ impl RestoredSession {
                 found.check_payloads(sink);
                 return Ok(found);
             }
-            found.closed = text.starts_with(b"{\"closed\":");
-            if !found.closed {
+            found.list = if text.starts_with(b"{\"closed\":") { ListState::Closed } else { ListState::Open };
+            if found.list == ListState::Open {
                 let damaged = |problem: &dyn fmt::Display| {
                     let message = format!("{}: the line at byte {}: {problem}", path.display(), found.length);
                     io::Error::new(io::ErrorKind::InvalidData, message)
@@ -118,7 +131,7 @@ impl RestoredSession {
     pub(super) fn repair(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
         list.set_len(self.length)?;
         // Readers may have a closed list, and keep positions in it.
-        if self.void.is_empty() || self.closed {
+        if self.void.is_empty() || self.is_closed() {
             return Ok(list);
         }
         let folder = sink.join(&self.folder);
@@ -147,7 +160,7 @@ impl RestoredSession {
             Membership::Of { .. } => false,
         };
         let path = sink.join(&self.folder).join(LOG);
-        if self.closed {
+        if self.is_closed() {
             // The process that wrote it may have died before it was durable.
             return File::open(&path)?.sync_all();
         }
@@ -160,7 +173,7 @@ impl RestoredSession {
         list.write_all(&last)?;
         list.sync_all()?;
         self.length = self.length.saturating_add(last.len() as u64);
-        self.closed = true;
+        self.list = ListState::Closed;
         Ok(())
     }
 

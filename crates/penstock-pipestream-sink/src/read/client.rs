@@ -3,12 +3,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_io::DriverError as _;
-use penstock_io::runtime::{PerProcess, Runtime};
+use penstock_io::runtime::PerProcess;
 use penstock_io::tls::ClientTls;
 use penstock_pipestream_net::ClaimRow;
-use penstock_pipestream_net::transport::{self, HANDSHAKE_TIMEOUT};
+use penstock_pipestream_net::port::{HANDSHAKE_TIMEOUT, connect_service};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, ConnectionError, ReadError, RecvStream, VarInt};
+use quinn::{Connection, ConnectionError, ReadError, RecvStream, VarInt};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -51,15 +51,10 @@ impl RemoteSink {
     pub async fn connect(tls: &ClientTls, address: SocketAddr, server_name: &str, key: &str) -> Result<Self> {
         let crypto =
             QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls_from(error.to_string(), error))?;
-        let mut config = ClientConfig::new(Arc::new(crypto));
-        config.transport_config(transport::reader_config(address));
         let (server_name, key) = (server_name.to_owned(), key.to_owned());
         // On the IO thread, because the connection's task lives there.
         let connecting = penstock_io::runtime::spawn(async move {
-            let endpoint = transport::client_endpoint(Runtime::current()?, address, None)?;
-            let connecting = endpoint
-                .connect_with(config, address, &server_name)
-                .map_err(|error| transport::connect_error(address, error))?;
+            let connecting = connect_service(crypto, address, &server_name)?;
             let timed_out =
                 |_| Error::deadline(format!("{address} did not respond within {} s", HANDSHAKE_TIMEOUT.as_secs()));
             let connected = timeout(HANDSHAKE_TIMEOUT, connecting).await.map_err(timed_out)?;

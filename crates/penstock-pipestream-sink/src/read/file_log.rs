@@ -25,7 +25,6 @@ pub(super) struct FileLog {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     open: Option<OpenFile>,
-    locked: bool,
     read_to: u64,
 }
 
@@ -34,6 +33,16 @@ struct OpenFile {
     lines: LineFile,
     /// The same file, for its lock.
     lock: File,
+    lock_state: LockState,
+}
+
+/// Who may change the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LockState {
+    /// Any process.
+    Released,
+    /// This process alone.
+    Held,
 }
 
 /// The field of a line that tells what was durable when it was written.
@@ -45,7 +54,7 @@ struct Mark {
 
 impl FileLog {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Self {
-        Self { disk, path: dir.join(FILE), open: None, locked: false, read_to: 0 }
+        Self { disk, path: dir.join(FILE), open: None, read_to: 0 }
     }
 
     fn lock(&mut self) -> io::Result<&LineFile> {
@@ -53,13 +62,16 @@ impl FileLog {
             Some(open) => open,
             None => {
                 let lines = LineFile::open(&*self.disk, &self.path)?;
-                OpenFile { lines, lock: File::open(&self.path)? }
+                OpenFile { lines, lock: File::open(&self.path)?, lock_state: LockState::Released }
             }
         };
         let open = self.open.insert(open);
-        if !self.locked {
-            open.lock.lock()?;
-            self.locked = true;
+        match open.lock_state {
+            LockState::Released => {
+                open.lock.lock()?;
+                open.lock_state = LockState::Held;
+            }
+            LockState::Held => {}
         }
         Ok(&open.lines)
     }
@@ -131,12 +143,15 @@ impl JournalLog for FileLog {
     }
 
     fn release(&mut self) {
-        if let (true, Some(open)) = (self.locked, &self.open)
-            && let Err(error) = open.lock.unlock()
-        {
-            tracing::warn!(path = %self.path.display(), %error, "cannot unlock the journal");
+        let Some(open) = &mut self.open else { return };
+        match std::mem::replace(&mut open.lock_state, LockState::Released) {
+            LockState::Released => {}
+            LockState::Held => {
+                if let Err(error) = open.lock.unlock() {
+                    tracing::warn!(path = %self.path.display(), %error, "cannot unlock the journal");
+                }
+            }
         }
-        self.locked = false;
     }
 }
 
@@ -186,7 +201,9 @@ mod tests {
             let journal = FileLog::new(Arc::new(self.disk.clone()), Path::new("sink"));
             let lock = File::open(self.folder.path().join(FILE)).unwrap();
             match LineFile::open(&self.disk, &self.path()) {
-                Ok(lines) => FileLog { open: Some(OpenFile { lines, lock }), ..journal },
+                Ok(lines) => {
+                    FileLog { open: Some(OpenFile { lines, lock, lock_state: LockState::Released }), ..journal }
+                }
                 Err(_) => journal,
             }
         }

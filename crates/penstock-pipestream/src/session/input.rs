@@ -116,20 +116,36 @@ pub(super) struct Journal {
     pub(super) inputs: RecordWriter,
     /// The time of the last input, from the session's beginning.
     pub(super) last: Duration,
-    /// Whether the next record is a snapshot, which includes the inputs before it; so it is until the session has its
-    /// name.
-    pub(super) needs_snapshot: bool,
-    pub(super) named: bool,
+    pub(super) phase: Phase,
+}
+
+/// How far the records of a session have come.
+///
+/// ```text
+///          both ends know the name          the first record is made
+///  Unnamed ───────────────────────► Named ──────────────────────────► Recorded
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The session has no name that both ends know, so that no process could resume it: nothing is recorded.
+    Unnamed,
+    /// The next record is a snapshot, which includes the inputs before it.
+    Named,
+    /// A snapshot was made: inputs are recorded one by one.
+    Recorded,
 }
 
 impl Journal {
     pub(super) fn new(now: Now) -> Self {
         let inputs = RecordWriter { bytes: Vec::new(), epoch: now.instant };
-        Self { inputs, last: Duration::ZERO, needs_snapshot: true, named: false }
+        Self { inputs, last: Duration::ZERO, phase: Phase::Unnamed }
     }
 
     /// Start recording, because both ends can resume the session.
     pub(super) fn begin(&mut self) {
-        self.named = true;
+        match self.phase {
+            Phase::Unnamed => self.phase = Phase::Named,
+            Phase::Named | Phase::Recorded => {}
+        }
     }
 }

@@ -20,7 +20,8 @@ use bytes::Bytes;
 
 use super::Session;
 use super::binding::Unbound;
-use super::input::{Input, Journal};
+use super::input::{Input, Journal, Phase};
+use super::outbound::NextAttempt;
 use super::types::{EntityKey, Layer2Event, Role, SentOpen, SessionConfig, Ticket};
 use crate::error::{Misuse, Result, StoredError};
 use crate::manifest::Manifest;
@@ -52,8 +53,9 @@ impl Session {
             return None;
         }
         let journal = self.journal.as_mut()?;
-        if journal.needs_snapshot {
-            return self.snapshot();
+        match journal.phase {
+            Phase::Unnamed | Phase::Named => return self.snapshot(),
+            Phase::Recorded => {}
         }
         let inputs = std::mem::take(&mut journal.inputs.bytes);
         let mut record = Vec::with_capacity(inputs.len() + 2);
@@ -68,9 +70,12 @@ impl Session {
         if !self.events.is_empty() || self.is_closed() {
             return None;
         }
-        let journal = self.journal.as_mut().filter(|journal| journal.named)?;
+        let journal = self.journal.as_mut()?;
+        match journal.phase {
+            Phase::Unnamed => return None,
+            Phase::Named | Phase::Recorded => journal.phase = Phase::Recorded,
+        }
         journal.inputs.bytes.clear();
-        journal.needs_snapshot = false;
         let last = journal.last;
         let mut record = RecordWriter { bytes: vec![VERSION, SNAPSHOT], epoch: self.epoch.instant };
         record.put(&(self.role, self.epoch.unix_micros, duration_nanos(&last)));
@@ -81,16 +86,20 @@ impl Session {
 
     /// Return whether there is a record that must be stored first.
     pub(super) fn owes_record(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| {
-            journal.named && (journal.needs_snapshot && !self.is_closed() || !journal.inputs.bytes.is_empty())
+        self.journal.as_ref().is_some_and(|journal| match journal.phase {
+            Phase::Unnamed => false,
+            Phase::Named => !self.is_closed(),
+            Phase::Recorded => !journal.inputs.bytes.is_empty(),
         })
     }
 
     /// Record an input.
     pub(super) fn note(&mut self, now: Option<Now>, input: impl FnOnce() -> Input) {
-        let Some(journal) = self.journal.as_mut().filter(|journal| journal.named && !journal.needs_snapshot) else {
-            return;
-        };
+        let Some(journal) = &mut self.journal else { return };
+        match journal.phase {
+            Phase::Unnamed | Phase::Named => return,
+            Phase::Recorded => {}
+        }
         let at = now.map_or(journal.last, |now| now.instant.saturating_duration_since(self.epoch.instant));
         journal.inputs.put(&(duration_nanos(&at.saturating_sub(journal.last)), input()));
         journal.last = journal.last.max(at);
@@ -147,7 +156,7 @@ impl Session {
         }
         let (mut session, last) = restoring.ok_or(StoredError::Empty)?;
         let mut journal = Journal::new(now);
-        (journal.last, journal.needs_snapshot, journal.named) = (last, false, true);
+        (journal.last, journal.phase) = (last, Phase::Recorded);
         journal.inputs.epoch = session.epoch.instant;
         session.journal = Some(journal);
         session.last_status_sent = now.instant;
@@ -383,7 +392,7 @@ impl Session {
         self.check_state()?;
         for entity in self.outbound.values_mut().flat_map(Scope::iter_open_mut).map(|(_, entity)| entity) {
             if let Some(layer2) = &mut entity.layer2 {
-                layer2.unsent = layer2.waits();
+                layer2.next_attempt = if layer2.waits() { NextAttempt::Missing } else { NextAttempt::Requested };
             }
         }
         if self.layer() > 0 {

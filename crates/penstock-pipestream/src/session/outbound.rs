@@ -73,8 +73,11 @@ impl Outbound {
 
     /// Return how many attempts at it there were.
     pub(super) fn attempts(&self) -> u32 {
-        let is_unsent = self.layer2.as_ref().is_some_and(|layer2| layer2.unsent);
-        self.failures().saturating_add(u32::from(!is_unsent))
+        let current = match self.layer2.as_ref().map_or(NextAttempt::Requested, |layer2| layer2.next_attempt) {
+            NextAttempt::Requested => 1,
+            NextAttempt::Missing => 0,
+        };
+        self.failures().saturating_add(current)
     }
 }
 
@@ -102,9 +105,20 @@ pub(super) struct Sent {
     /// The owner's label for it.
     #[serde(with = "crate::stored::optional_bytes")]
     pub(super) label: Option<Bytes>,
-    /// Whether no attempt has followed the last failure. Not stored: [`waits`](Self::waits) says it after a restart.
+    /// Not stored: [`waits`](Self::waits) says it after a restart. Apart from `failed` and `due`, since a peer that
+    /// reports FAILED twice brings about each combination of the three.
     #[serde(skip)]
-    pub(super) unsent: bool,
+    pub(super) next_attempt: NextAttempt,
+}
+
+/// The attempt that follows the last failure of one of our entities.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum NextAttempt {
+    /// Its stream was requested, or the entity has not failed.
+    #[default]
+    Requested,
+    /// None has followed.
+    Missing,
 }
 
 impl Sent {

@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 use super::Session;
 use super::input::Input;
+use super::outbound::NextAttempt;
 use super::state::State;
 use super::types::{EntityKey, Layer2Event, Reason, Ticket};
 use crate::error::{ErrorCode, Misuse, Result};
@@ -70,7 +71,7 @@ impl Session {
     /// Ask for a new stream for one of our entities.
     pub(super) fn send_again(&mut self, ticket: Ticket) {
         if let Some(layer2) = self.outbound_mut(ticket.key).and_then(|entity| entity.layer2.as_mut()) {
-            layer2.unsent = false;
+            layer2.next_attempt = NextAttempt::Requested;
         }
         self.push_layer2_event(Layer2Event::SendAgain(ticket));
     }
@@ -102,7 +103,7 @@ impl Session {
             return true;
         }
         layer2.failures += 1;
-        (layer2.failed, layer2.unsent) = (true, true);
+        (layer2.failed, layer2.next_attempt) = (true, NextAttempt::Missing);
         let failures = layer2.failures;
         let reason = entity.reason.take().map(|reason| *reason);
         let reason = reason.unwrap_or(Reason { code, message: String::new() });
