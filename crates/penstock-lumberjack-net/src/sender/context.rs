@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::tls::ClientTls;
 use penstock_io::address;
+use penstock_io::tls::ClientTls;
 use penstock_lumberjack::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, watch};
