@@ -119,6 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_column_that_cannot_be_sent_is_named_with_what_it_must_be() {
+        assert_eq!(Value::MissingColumn("content").to_string(), "the column content is missing");
+        let wrong = Value::column_type("content", "binary or string", &DataType::Int32);
+        assert_eq!(wrong.to_string(), "the column content must be binary or string, not Int32");
+    }
+
+    #[test]
     fn an_error_leads_to_what_the_library_said() {
         let broken = serde_json::from_str::<u8>("{").unwrap_err();
         let said = broken.to_string();

@@ -10,9 +10,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use penstock_documents::{Dehydrator, Limits, Payload, Workspace};
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
-use penstock_pipestream_net::SessionHandle;
+use penstock_pipestream_net::{Misuse, SessionHandle};
 
 use crate::identity::Identity;
 use crate::interrupts::Interrupts;
@@ -87,8 +86,7 @@ impl DocumentSender {
         let agreement = session.agreement()?;
         let DocumentOptions { dehydrate, limits, in_flight, row_content, privacy, policy, authority, labels } = options;
         if policy.is_some() && agreement.layer < 2 {
-            let problem = format!("a policy needs layer 2, and layer {} was agreed on", agreement.layer);
-            return Err(penstock_pipestream_net::Error::misuse(problem).into());
+            return Err(penstock_pipestream_net::Error::from(Misuse::PolicyLayer { layer: agreement.layer }).into());
         }
         let flat = agreement.layer == 0;
         check_privacy(&privacy, policy.as_ref(), flat, dehydrate)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::{DriverError, Error, Result};
+use crate::{DriverError, Error, Misuse, Result};
 
 /// How long an address has before the next one of the same host is tried in parallel (RFC 8305).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -123,11 +123,10 @@ pub fn host(name: &str) -> &str {
 }
 
 fn check(name: &str) -> Result<()> {
-    let wrong = |problem: &str| Err(Error::Misuse(format!("{name:?} is no HOST:PORT: {problem}")));
     match name.rsplit_once(':') {
-        None => wrong("there is no colon"),
-        Some((_, port)) if port.parse::<u16>().is_err() => wrong("the port must be a number from 0 to 65535"),
-        Some(("", _)) => wrong("the host is missing"),
+        None => Err(Misuse::NoPort { name: name.to_owned() }.into()),
+        Some((_, port)) if port.parse::<u16>().is_err() => Err(Misuse::Port { name: name.to_owned() }.into()),
+        Some(("", _)) => Err(Misuse::NoHost { name: name.to_owned() }.into()),
         Some(_) => Ok(()),
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// Return the seconds of an option. Fails as a misuse that names the option, below 0 and beyond the clock's range.
 pub fn seconds(option: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|error| Error::Misuse(format!("{option}={value}: {error}")))
+    let wrong = |reason| Misuse::Duration { option: option.to_owned(), seconds: value, reason };
+    Ok(Duration::try_from_secs_f64(value).map_err(wrong)?)
 }
 
 /// Return the interval of an option, in seconds; 0 means never.
@@ -22,14 +23,16 @@ pub fn grace(seconds: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     #[test]
     fn an_option_that_is_no_duration_is_named() {
         assert_eq!(seconds("wait", 0.25).unwrap(), Duration::from_millis(250));
         assert_eq!(seconds("wait", 0.0).unwrap(), Duration::ZERO);
         for value in [-1.0, f64::NAN, f64::INFINITY, 1e30] {
-            let Err(Error::Misuse(message)) = seconds("wait", value) else { panic!("{value}") };
-            assert!(message.starts_with(&format!("wait={value}: ")), "{message}");
+            let Err(Error::Misuse(misuse)) = seconds("wait", value) else { panic!("{value}") };
+            assert!(matches!(&misuse, Misuse::Duration { option, .. } if option == "wait"), "{misuse:?}");
+            assert!(misuse.to_string().starts_with(&format!("wait={value}: ")), "{misuse}");
         }
     }
 

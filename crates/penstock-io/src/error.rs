@@ -6,6 +6,8 @@ use std::sync::Arc;
 use penstock_wire::ErrorKind;
 use tokio::task::JoinError;
 
+use crate::misuse::Misuse;
+
 /// The error of a library or the system, which all copies of an error share.
 type Cause = Arc<dyn StdError + Send + Sync>;
 
@@ -28,7 +30,7 @@ pub enum Error {
         source: Option<Cause>,
     },
     /// The caller broke a rule; nothing was sent.
-    Misuse(String),
+    Misuse(Misuse),
     /// Another process or another writer holds it, or changes it at the same time.
     Busy(Busy),
     /// A file or an object of this end does not have the expected content.
@@ -120,7 +122,8 @@ impl Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { context, source } | Self::Internal { context, source } => write!(f, "{context}: {source}"),
-            Self::Tls { message, .. } | Self::Misuse(message) | Self::Deadline(message) => f.write_str(message),
+            Self::Tls { message, .. } | Self::Deadline(message) => f.write_str(message),
+            Self::Misuse(misuse) => misuse.fmt(f),
             Self::Busy(busy) => busy.fmt(f),
             Self::Content { place, problem } => write!(f, "{place} {problem}"),
             Self::Limit { what, bytes, limit } => write!(f, "{what} has {bytes} bytes, and the limit is {limit}"),
@@ -171,6 +174,12 @@ impl Error {
     }
 }
 
+impl From<Misuse> for Error {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse)
+    }
+}
+
 impl From<penstock_log::Error> for Error {
     fn from(error: penstock_log::Error) -> Self {
         match error {
@@ -203,9 +212,9 @@ pub trait DriverError: From<Error> {
         Error::Tls { message, source: Some(Arc::from(source.into())) }.into()
     }
 
-    /// Make the error of a caller that broke a rule.
+    /// Make the error of a caller that broke a rule of a driver or of a binding, in the words of these.
     fn misuse(message: String) -> Self {
-        Error::Misuse(message).into()
+        Error::Misuse(Misuse::Rule(message)).into()
     }
 
     /// Make the error of something that another process or writer holds or changes.
@@ -299,7 +308,8 @@ mod tests {
         let text = String::new;
         let (io, misuse) = (ErrorKind::Io, ErrorKind::Misuse);
         for (error, kind) in [
-            (Error::Misuse(text()), misuse),
+            (Error::misuse(text()), misuse),
+            (Misuse::Trust.into(), misuse),
             (Error::Forked, misuse),
             (Error::busy(Busy::Conflict { what: text(), tries: 3 }), io),
             (Error::Stopped("the spool"), io),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{DriverError as _, Error, Result};
+use crate::{Misuse, Result};
 
 /// The fewest bytes of a read key: a shorter one could be guessed.
 pub const MIN_KEY: usize = 16;
@@ -23,8 +23,7 @@ impl ReadKey {
     /// Make a read key; fails if it is too short.
     pub fn new(key: &str) -> Result<Self> {
         if key.len() < MIN_KEY {
-            let problem = format!("the read key has {} bytes; it must have at least {MIN_KEY}", key.len());
-            return Err(Error::misuse(problem));
+            return Err(Misuse::ReadKeyLength { length: key.len(), minimum: MIN_KEY }.into());
         }
         Ok(Self(Sha256::digest(key).into()))
     }
@@ -40,10 +39,12 @@ impl ReadKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     #[test]
     fn a_key_must_be_long_and_only_the_same_one_matches() {
-        assert!(ReadKey::new("fifteen bytes..").is_err());
+        let refused = ReadKey::new("fifteen bytes..").unwrap_err();
+        assert!(matches!(refused, Error::Misuse(Misuse::ReadKeyLength { length: 15, minimum: 16 })), "{refused:?}");
         let key = ReadKey::new("sixteen bytes...").unwrap();
         assert!(key.matches("sixteen bytes..."));
         assert!(!key.matches("sixteen bytes..") && !key.matches("") && !key.matches("Sixteen bytes..."));

@@ -22,7 +22,7 @@ use object_store::path::Path;
 use object_store::signer::Signer;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// How often, and for how long, a request that fails temporarily (5xx, a lost connection) is retried.
 const RETRIES: usize = 6;
@@ -78,14 +78,15 @@ impl Kind {
 impl ObjectPrefix {
     /// Open the store that a URI names. No request is sent yet.
     pub fn open(uri: &str, options: &StorageOptions) -> Result<Self> {
-        let wrong = |why: &str| Error::Misuse(format!("{uri}: {why}"));
-        let kind = Kind::of(uri).ok_or_else(|| wrong("a sink is a folder or a URI of s3, gs, abfs, abfss or az"))?;
+        let named = || uri.to_owned();
+        let kind = Kind::of(uri).ok_or_else(|| Misuse::Scheme { uri: named() })?;
         let rest = uri.split_once("://").map_or("", |(_, rest)| rest);
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
-            return Err(wrong("it names no bucket"));
+            return Err(Misuse::NoBucket { uri: named() }.into());
         }
-        let prefix = Path::parse(key.trim_end_matches('/')).map_err(|error| wrong(&error.to_string()))?;
+        let prefix = Path::parse(key.trim_end_matches('/'))
+            .map_err(|error| Misuse::Prefix { uri: named(), reason: error.to_string() })?;
         // rustls needs a default provider where an HTTP client is made; this is the provider that QUIC uses too. An
         // error means that one is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -95,8 +96,8 @@ impl ObjectPrefix {
             Kind::Azure => azure(bucket, options),
         };
         let (store, signer) = store.map_err(|problem| match problem {
-            Problem::Option(name) => wrong(&format!("there is no storage option {name} for it")),
-            Problem::Store(error) => wrong(&plain(&error)),
+            Problem::Option(option) => Misuse::StorageOption { uri: named(), option },
+            Problem::Store(error) => Misuse::Storage { uri: named(), reason: plain(&error) },
         })?;
         Ok(Self { store, signer: Some(signer), prefix, uri: uri.trim_end_matches('/').into() })
     }
@@ -109,7 +110,7 @@ impl ObjectPrefix {
     pub fn of_sink(sink: Option<&FilePath>, options: &StorageOptions) -> Result<Option<Self>> {
         let uri = sink.and_then(FilePath::to_str).filter(|sink| is_uri(sink));
         if uri.is_none() && !options.is_empty() {
-            return Err(Error::Misuse("storage has options of an object store, but the sink is a folder".into()));
+            return Err(Misuse::FolderOptions.into());
         }
         uri.map(|uri| Self::open(uri, options)).transpose()
     }
@@ -130,7 +131,7 @@ impl ObjectPrefix {
     ///
     /// Misuse where the store signs no URLs.
     pub fn signer(&self) -> Result<&Arc<dyn Signer>> {
-        self.signer.as_ref().ok_or_else(|| Error::Misuse(format!("{}: it signs no URLs", self.uri)))
+        self.signer.as_ref().ok_or_else(|| Misuse::NoSigner { uri: self.uri.to_string() }.into())
     }
 
     /// Return the URI as it was given.
@@ -241,6 +242,7 @@ pub fn plain(error: &object_store::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     fn options(pairs: &[(&str, &str)]) -> StorageOptions {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -265,22 +267,24 @@ mod tests {
         assert_eq!(of(uri, &endpoint).unwrap().as_deref(), Some("s3://bucket/x"));
         for sink in [folder, None] {
             assert_eq!(of(sink, &none).unwrap(), None);
-            assert!(matches!(of(sink, &endpoint), Err(Error::Misuse(text)) if text.contains("the sink is a folder")));
+            assert!(matches!(of(sink, &endpoint), Err(Error::Misuse(Misuse::FolderOptions))));
         }
     }
 
     #[test]
     fn what_is_wrong_is_named() {
+        let option = |uri: &str, option: &str| Misuse::StorageOption { uri: uri.to_owned(), option: option.to_owned() };
         for (uri, given, expected) in [
-            ("hdfs://host/sink", vec![], "hdfs://host/sink: a sink is a folder or a URI of s3"),
-            ("s3://", vec![], "names no bucket"),
-            ("s3://bucket/x", vec![("endpiont", "x")], "no storage option endpiont"),
-            ("gs://bucket/x", vec![("region", "x")], "no storage option region"),
-            ("s3://bucket/../x", vec![], ".."),
+            ("hdfs://host/sink", vec![], Misuse::Scheme { uri: "hdfs://host/sink".to_owned() }),
+            ("s3://", vec![], Misuse::NoBucket { uri: "s3://".to_owned() }),
+            ("s3://bucket/x", vec![("endpiont", "x")], option("s3://bucket/x", "endpiont")),
+            ("gs://bucket/x", vec![("region", "x")], option("gs://bucket/x", "region")),
         ] {
             let error = ObjectPrefix::open(uri, &options(&given)).unwrap_err();
-            assert!(matches!(&error, Error::Misuse(text) if text.contains(expected)), "{error}");
+            assert!(matches!(&error, Error::Misuse(misuse) if *misuse == expected), "{error:?}");
         }
+        let error = ObjectPrefix::open("s3://bucket/../x", &options(&[])).unwrap_err();
+        assert!(matches!(&error, Error::Misuse(Misuse::Prefix { reason, .. }) if reason.contains("..")), "{error:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::admission::BACKLOG;
-use crate::{Busy, DriverError as _, Error, Result};
+use crate::{Busy, DriverError as _, Error, Misuse, Result};
 
 /// The file of a Unix socket. It is removed when this is dropped, unless another file has replaced it.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ fn clear(path: &Path) -> Result<()> {
     let context = |error: io::Error| Error::file("cannot tell who listens on", path, error);
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {}
-        Ok(_) => return Err(Error::Misuse(format!("{} exists and is not a socket", path.display()))),
+        Ok(_) => return Err(Misuse::NoSocket { path: path.to_owned() }.into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(context(error)),
     }
@@ -166,7 +166,7 @@ mod tests {
         let path = folder.path().join("socket");
         fs::write(&path, "mine").unwrap();
         let refused = listen(&path).unwrap_err();
-        assert!(matches!(refused, Error::Misuse(_)), "{refused}");
+        assert!(matches!(&refused, Error::Misuse(Misuse::NoSocket { path: found }) if *found == path), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         fs::remove_file(&path).unwrap();
         let (_listener, file) = listen(&path).unwrap();

@@ -1,14 +1,19 @@
 use penstock_wire::ErrorKind;
 
+use crate::misuse::Misuse;
+
 /// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.
+    /// A failure at this end: a file, a socket, TLS, a timeout, or an option of one of these.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
     /// A rule of the protocol was broken.
     #[error(transparent)]
     Protocol(#[from] penstock_lumberjack::Error),
+    /// The caller broke a rule; nothing was sent or stored.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
     /// A receiver broke a rule of the protocol.
     #[error("{name}: {source}")]
     Peer {
@@ -27,6 +32,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),
+            Self::Misuse(_) => ErrorKind::Misuse,
             Self::Protocol(error) | Self::Peer { source: error, .. } => error.kind(),
         }
     }

@@ -12,11 +12,13 @@ mod channel;
 pub mod columns;
 mod delivery;
 mod error;
+mod misuse;
 mod receiver;
 mod sender;
 
 pub use self::channel::{Batch, Batches, Channel, Discard, channel};
 pub use self::delivery::{ConnectionEnd, Delivery, Destination, Origin, Safe};
+pub use self::misuse::Misuse;
 pub use self::receiver::{Receiver, ReceiverCounters, ReceiverOptions};
 pub use self::sender::{Chunk, Hosts, Line, Sender, SenderOptions};
 pub use error::{Error, Result};

@@ -20,7 +20,7 @@ use crate::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless,
 use crate::shared::{Counters, Shared};
 use crate::store::{Missing, Position, SegmentInfo, Store};
 use crate::target::{Durable, Target, TargetState};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 const LOCK: &str = ".lock";
 /// Bytes that wait for the next sync at most.
@@ -271,7 +271,7 @@ impl FolderStore {
 
     /// The same, on a disk.
     pub(super) fn on(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self> {
-        let missing = || Error::misuse(format!("{} is no spool: it has no file {ID}", folder.display()));
+        let missing = || Misuse::NoSpoolFile { place: folder.display().to_string(), file: ID };
         let folder = Folder { disk, path: folder.to_owned() };
         let spool = folder.id()?.ok_or_else(missing)?;
         Ok(Self { folder, spool, seen: Mutex::default() })
@@ -338,7 +338,7 @@ impl FolderStore {
 
 impl Store for FolderStore {
     fn spool(&self) -> Result<String> {
-        let missing = || Error::misuse(format!("{} is no spool", self.folder.path.display()));
+        let missing = || Misuse::NoSpool { place: self.folder.path.display().to_string() };
         Ok(hex::encode(self.folder.id()?.ok_or_else(missing)?))
     }
 
@@ -359,6 +359,6 @@ impl Store for FolderStore {
     }
 
     fn commit(&self, _reader: &str, _position: Position) -> Result<()> {
-        Err(Error::misuse("only who writes a spool can take commits: connect to the receiver".into()))
+        Err(Misuse::ReadOnly.into())
     }
 }

@@ -9,7 +9,7 @@ use penstock_io::sync::lock;
 
 use crate::format::{Entry, SpoolId};
 use crate::store::Position;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Segments with rows that are kept whatever readers say: the hashes in them tell what is sent again after a restart.
 const KEPT: usize = 2;
@@ -160,17 +160,19 @@ impl Index {
     /// Fails as a misuse where the spool does not reach to it: rows that nobody has read would be acknowledged when they come.
     pub(super) fn commit(&self, reader: &str, position: Position) -> Result<Position> {
         if reader.is_empty() || reader.len() > 128 {
-            return Err(Error::misuse("a reader's name has 1 to 128 bytes".into()));
+            return Err(Misuse::ReaderName.into());
         }
         let (oldest, surplus) = {
             let mut state = lock(&self.state);
             if position > state.reach {
-                let Position { segment, row } = state.reach;
-                return Err(Error::misuse(format!(
-                    "the reader {reader:?} commits row {} of segment {}, and the spool does not reach beyond row {row} of \
-                     segment {segment}: is it the spool that was read?",
-                    position.row, position.segment
-                )));
+                return Err(Misuse::CommitPosition {
+                    reader: reader.to_owned(),
+                    row: position.row,
+                    segment: position.segment,
+                    last_row: state.reach.row,
+                    last_segment: state.reach.segment,
+                }
+                .into());
             }
             let known = state.readers.entry(reader.to_owned()).or_default();
             if position < *known {

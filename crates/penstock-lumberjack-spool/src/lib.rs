@@ -43,4 +43,4 @@ pub use self::service::Service;
 pub use self::shared::SpoolCounters;
 pub use self::spool::Spool;
 pub use self::store::{Missing, Position, Store};
-pub use penstock_lumberjack_net::{Error, Result};
+pub use penstock_lumberjack_net::{Error, Misuse, Result};

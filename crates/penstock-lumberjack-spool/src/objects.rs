@@ -22,7 +22,7 @@ use crate::requests::{failed, get, list, put, remove};
 use crate::shared::{Counters, Shared};
 use crate::store::{Position, SegmentInfo, Store};
 use crate::target::{Durable, Target, TargetState};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Requests that are on their way at once.
 const CONCURRENT: usize = 32;
@@ -132,7 +132,7 @@ impl ObjectStore {
     /// Fails as a misuse if there is no spool.
     pub fn open(place: ObjectPrefix) -> Result<Self> {
         if read_id(&place)?.is_none() {
-            return Err(Error::misuse(format!("{} is no spool: it has no object {ID}", place.uri())));
+            return Err(Misuse::NoSpoolObject { place: place.uri().to_owned(), object: ID }.into());
         }
         Ok(Self { place, seen: Mutex::default() })
     }
@@ -166,7 +166,7 @@ impl ObjectStore {
 
 impl Store for ObjectStore {
     fn spool(&self) -> Result<String> {
-        let missing = || Error::misuse(format!("{} is no spool", self.place.uri()));
+        let missing = || Misuse::NoSpool { place: self.place.uri().to_owned() };
         Ok(hex::encode(read_id(&self.place)?.ok_or_else(missing)?))
     }
 
@@ -200,7 +200,7 @@ impl Store for ObjectStore {
     }
 
     fn commit(&self, _reader: &str, _position: Position) -> Result<()> {
-        Err(Error::misuse("only who writes a spool can take commits: connect to the receiver".into()))
+        Err(Misuse::ReadOnly.into())
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::service::{ALPN, MAX_BYTES, MAX_SEGMENTS, escape};
 use crate::store::{Position, SegmentInfo, Store};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long nothing may be heard of an answer.
@@ -74,7 +74,7 @@ impl RemoteStore {
                 }
             }
             match status {
-                StatusCode::UNAUTHORIZED => Err(Error::misuse(format!("{}: the read key is wrong", self.base))),
+                StatusCode::UNAUTHORIZED => Err(Misuse::ReadKey { address: self.base.clone() }.into()),
                 status if status.is_success() => Ok(bytes),
                 _ => {
                     let said = String::from_utf8_lossy(&bytes).trim().to_owned();

@@ -23,7 +23,7 @@ use penstock_io::{Addresses, DriverError as _, ReadKey};
 use tokio::task::spawn_blocking;
 
 use crate::store::{Position, Store};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Bytes of an answer.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
@@ -177,7 +177,7 @@ impl ReadRequest {
             Self::Segments { from, max } => json(serde_json::to_vec(&store.segments(from, max)?)),
             Self::Bytes { segment, start, end } => {
                 if end.saturating_sub(start) > MAX_BYTES {
-                    return Err(Error::misuse(format!("an answer has at most {MAX_BYTES} bytes")));
+                    return Err(Misuse::AnswerLength { limit: MAX_BYTES }.into());
                 }
                 store.read(segment, start..end).map(Found::Bytes)
             }

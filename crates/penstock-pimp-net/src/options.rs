@@ -47,6 +47,8 @@ pub fn any_buffer() -> ConsumerConfig {
 
 #[cfg(test)]
 mod tests {
+    use penstock_io::Misuse;
+
     use super::*;
 
     #[test]
@@ -65,7 +67,9 @@ mod tests {
     fn a_sender_without_a_flush_interval_never_flushes() {
         assert_eq!(flush_interval(None).unwrap(), NEVER);
         assert_eq!(flush_interval(Some(0.25)).unwrap(), Duration::from_millis(250));
-        assert!(flush_interval(Some(f64::NAN)).unwrap_err().to_string().starts_with("flush_interval="));
+        let error = flush_interval(Some(f64::NAN)).unwrap_err();
+        let Error::Local(penstock_io::Error::Misuse(misuse)) = &error else { panic!("{error:?}") };
+        assert!(matches!(misuse, Misuse::Duration { option, .. } if option == "flush_interval"), "{error:?}");
     }
 
     #[test]

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
 use penstock_pipestream::claims::Claim;
 use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::{EntityHeader, FoundClaim, Reason, SessionId, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::types::in_words;
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// Metadata key of an entity that is only padding.
 pub const PADDING: &str = "penstock.padding";
@@ -145,7 +144,7 @@ impl DeferTypes {
             });
             match parts {
                 Some(_) => Ok(pattern.to_ascii_lowercase()),
-                None => Err(Error::misuse(format!("{pattern:?}: a type to defer is like image/png or image/*"))),
+                None => Err(Misuse::DeferType { pattern }.into()),
             }
         });
         checked.collect::<Result<_>>().map(Self)
@@ -172,7 +171,7 @@ impl DeferTypes {
 
 /// Return the lifetime of a claim check from a number of seconds.
 pub fn life(seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| Error::misuse(format!("life={seconds}: {error}")))
+    Duration::try_from_secs_f64(seconds).map_err(|reason| Misuse::ClaimLife { seconds, reason }.into())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::options::SessionOptions;
 use crate::port::{ClaimChecks, no_claim_checks};
 use crate::shared::Phase;
 use crate::transport::{self, ALPN};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Opens sessions to servers. All clients of a process share one socket; a client is a trust configuration that was
 /// read once.
@@ -144,8 +144,7 @@ async fn connect(
         None if needs_layer2 && shared.layer2().is_none() => {
             let message = "the requested options need layer 2".to_owned();
             commands.send_urgent(Urgent::Abort(Reason { code: ErrorCode::LayerUnsupported, message }));
-            let message = format!("policies and resumable sessions need layer 2, which {address} does not support");
-            Err(Error::misuse(message))
+            Err(Misuse::PeerLayer { address }.into())
         }
         None => Ok(handle),
     }
@@ -154,7 +153,7 @@ async fn connect(
 /// Return the session in a folder, or a new one that will be stored there.
 async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<ClientJournal> {
     if options.survives.is_none() || !options.session.capabilities.layer2 {
-        return Err(Error::misuse("a state folder needs layer 2 and a reconnect timeout".into()));
+        return Err(Misuse::StateLayer.into());
     }
     if let Some(layer2) = &mut options.session.layer2 {
         layer2.survives = true;

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
 use penstock_pipestream::messages::CompletionPolicy;
 use penstock_pipestream::reference::check_no_data_key;
 use penstock_pipestream::{EntityKey, MAX_HEADER_LENGTH, MAX_LABEL, PipeDoc, Reason};
 
 use crate::payload::Payload;
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// Properties of an entity that its sender knows before it has an ID.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,36 +48,35 @@ const ENTRY_OVERHEAD: usize = 20;
 impl EntityDraft {
     /// Refuse what the peer would refuse, in some cases by closing the connection (decision 14).
     pub(crate) fn check(&self, delivery: &Delivery) -> Result<()> {
-        let misuse = |message: String| Err(Error::misuse(message));
         if let Some(key) =
             self.metadata.keys().find(|key| key.starts_with("pipestream.") && *key != ORIGINAL_LENGTH && *key != CLAIM)
         {
-            return misuse(format!("metadata {key} belongs to the protocol"));
+            return Err(Misuse::ReservedMetadata { key: key.clone() }.into());
         }
-        check_no_data_key("metadata", &self.metadata).map_err(|error| Error::misuse(error.message()))?;
+        check_no_data_key("metadata", &self.metadata).map_err(Misuse::MetadataDataKey)?;
         self.document.as_ref().map_or(Ok(()), PipeDoc::check)?;
         if let Some(value) = self.metadata.get(CLAIM).filter(|value| claim_id(value).is_none()) {
-            return misuse(format!("metadata {CLAIM}={value:?}: a claim check has 16 digits of lower-case hex"));
+            return Err(Misuse::ClaimMetadata { key: CLAIM, value: value.clone() }.into());
         }
         if self.policy.is_some() && !self.dehydrate {
-            return misuse("a policy is for an entity that has children: dehydrate".to_owned());
+            return Err(Misuse::WholePolicy.into());
         }
         if self.label.len() > MAX_LABEL {
-            return misuse(format!("a label of {} bytes is more than the limit of {MAX_LABEL}", self.label.len()));
+            return Err(Misuse::LabelLength { length: self.label.len() }.into());
         }
         if self.layer > 3 {
-            return misuse(format!("there is no data layer {}", self.layer));
+            return Err(Misuse::DataLayer { layer: self.layer }.into());
         }
         let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len() + ENTRY_OVERHEAD).sum();
         let document = self.document.as_ref().map_or(0, |document| document.to_entry().len() + ENTRY_OVERHEAD);
-        let size = metadata + document + self.content_type.len() + OWN_FIELDS;
-        if size > usize::try_from(MAX_HEADER_LENGTH).unwrap_or(usize::MAX) {
-            return misuse(format!("a header of {size} bytes is more than the limit of {MAX_HEADER_LENGTH}"));
+        let length = metadata + document + self.content_type.len() + OWN_FIELDS;
+        if length > usize::try_from(MAX_HEADER_LENGTH).unwrap_or(usize::MAX) {
+            return Err(Misuse::HeaderLength { length }.into());
         }
         match (self.chunk_size, delivery) {
-            (Some(0), _) => misuse("chunks must have a size".to_owned()),
+            (Some(0), _) => Err(Misuse::ChunkSize.into()),
             (Some(size), Delivery::Payload(payload)) if payload.len().div_ceil(size) > u64::from(u32::MAX) => {
-                misuse(format!("chunks of {size} bytes are too many"))
+                Err(Misuse::ChunkCount { size }.into())
             }
             (Some(_) | None, _) => Ok(()),
         }

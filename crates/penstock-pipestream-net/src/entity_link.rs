@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use penstock_io::DriverError as _;
 use penstock_io::admission::Permit;
 use penstock_pipestream::{ErrorCode, Reason, SessionId, Ticket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,7 +14,7 @@ use crate::limits::PARKED_PAYLOAD;
 use crate::port::ClaimChecks;
 use crate::shared::Shared;
 use crate::ticket_reply::{TicketReply, Tickets};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Connection of an entity to its session. All entities of a session share one.
 #[derive(Debug)]
@@ -51,8 +50,7 @@ impl EntityLink {
 
     /// Return the session's name at layer 2, or misuse for an operation that exists only there.
     pub(crate) fn layer2(&self) -> Result<SessionId> {
-        let none = || Error::misuse("both ends must have agreed on layer 2 for this".into());
-        self.shared.layer2().ok_or_else(none)
+        self.shared.layer2().ok_or(Misuse::NoLayer2.into())
     }
 
     pub(crate) fn closed(&self) -> Error {

@@ -1,15 +1,20 @@
 use penstock_pipestream::{ErrorCode, Reason};
 use penstock_wire::ErrorKind;
 
+use crate::misuse::Misuse;
+
 /// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// At this end: a file, a socket, TLS, a timeout, or the caller.
+    /// At this end: a file, a socket, TLS, a timeout, or an option of one of these.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
     /// The protocol core refused it.
     #[error(transparent)]
     Protocol(#[from] penstock_pipestream::Error),
+    /// The caller broke a rule; nothing was sent.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
     /// The peer has refused a request, with its reason.
     #[error("{}: {}", .0.code, .0.message)]
     Refused(Reason),
@@ -33,6 +38,7 @@ impl Error {
         match self {
             Self::Local(error) => error.kind(),
             Self::Protocol(error) => error.kind(),
+            Self::Misuse(_) => ErrorKind::Misuse,
             Self::Refused(_) => ErrorKind::Violation,
             Self::Negotiating | Self::Ended(_) | Self::Closed(_) => ErrorKind::Io,
         }
@@ -43,7 +49,7 @@ impl Error {
         match self {
             Self::Protocol(error) => Some(error.code()),
             Self::Refused(reason) | Self::Closed(reason) => Some(reason.code),
-            Self::Local(_) | Self::Negotiating | Self::Ended(_) => None,
+            Self::Local(_) | Self::Misuse(_) | Self::Negotiating | Self::Ended(_) => None,
         }
     }
 
@@ -53,7 +59,7 @@ impl Error {
             Self::Protocol(error) => error.code(),
             Self::Refused(reason) | Self::Closed(reason) => reason.code,
             Self::Local(penstock_io::Error::Deadline(_)) => ErrorCode::IdleTimeout,
-            Self::Local(_) | Self::Negotiating | Self::Ended(_) => ErrorCode::InternalError,
+            Self::Local(_) | Self::Misuse(_) | Self::Negotiating | Self::Ended(_) => ErrorCode::InternalError,
         }
     }
 
@@ -63,7 +69,7 @@ impl Error {
             Self::Protocol(error) => error.message(),
             Self::Refused(reason) => reason.message.clone(),
             Self::Closed(reason) => format!("the session is closed: {}", reason.message),
-            Self::Local(_) | Self::Negotiating | Self::Ended(_) => self.to_string(),
+            Self::Local(_) | Self::Misuse(_) | Self::Negotiating | Self::Ended(_) => self.to_string(),
         }
     }
 }
@@ -83,6 +89,7 @@ mod tests {
         for (error, code, known, message) in [
             (Error::deadline("late".into()), ErrorCode::IdleTimeout, false, "late"),
             (Error::misuse("no".into()), ErrorCode::InternalError, false, "no"),
+            (Misuse::NotWaiting.into(), ErrorCode::InternalError, false, "the entity does not wait"),
             (Error::Ended("over"), ErrorCode::InternalError, false, "over"),
             (Error::Refused(reason.clone()), reason.code, true, "no"),
             (Error::Closed(reason.clone()), reason.code, true, "the session is closed: no"),

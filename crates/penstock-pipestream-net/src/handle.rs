@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use penstock_pipestream::{
     self as core, Agreement, ClaimAsk, EntityKey, ErrorCode, Event, Reason, Role, ScopeKey, SessionId, Ticket,
@@ -22,7 +21,7 @@ use crate::outcomes::Missing;
 use crate::payload::Payload;
 use crate::shared::{Phase, Shared};
 use crate::types::{Released, Resolution};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Maximum number of entities that are handed to the driver together.
 const MAX_BATCH: usize = 256;
@@ -379,9 +378,9 @@ impl SessionHandle {
         answer.await.unwrap_or_else(|_| Err(closed(&self.reason())))
     }
 
-    fn missing(&self, missing: Missing, what: &str) -> Error {
+    fn missing(&self, missing: Missing, what: &'static str) -> Error {
         match missing {
-            Missing::Unknown => Error::misuse(format!("no such {what} of ours, or its outcome was taken already")),
+            Missing::Unknown => Misuse::NoOutcome { what }.into(),
             Missing::Closed => closed(&self.reason()),
         }
     }

@@ -15,7 +15,7 @@ use penstock_io::DriverError as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::limits::SMALL_PAYLOAD;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// A reader's bytes stay in memory up to this length, then go to an anonymous temporary file.
 const SPOOL_MEMORY: usize = 1 << 20;
@@ -60,7 +60,7 @@ impl Payload {
         let file = File::open(path).map_err(|error| Error::file("cannot open", path, error))?;
         let is_file = file.metadata().map_err(|error| Error::file("cannot read", path, error))?.is_file();
         if !is_file {
-            return Err(Error::misuse(format!("{} is not a file", path.display())));
+            return Err(Misuse::PayloadFile { path: path.to_owned() }.into());
         }
         Self::hashed(file).map_err(|error| Error::file("cannot read", path, error))
     }
@@ -275,6 +275,10 @@ mod tests {
     #[test]
     fn a_folder_is_no_payload() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(Payload::path(dir.path()), Err(Error::Local(_))));
+        let refused = Payload::path(dir.path());
+        assert!(
+            matches!(&refused, Err(Error::Misuse(Misuse::PayloadFile { path })) if path == dir.path()),
+            "{refused:?}"
+        );
     }
 }

@@ -31,7 +31,7 @@ use crate::options::SessionOptions;
 use crate::port::{ClaimChecks, EntitySink, PortService, SessionJournals, Waiting, no_claim_checks};
 use crate::shared::{Phase, Shared};
 use crate::transport::{self, ALPN, SESSION_CONTINUES, alpn_of, quic_code};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Number of handshakes that may wait to be started, and bytes that their clients may have sent by then.
 const WAITING_HANDSHAKES: usize = 256;
@@ -448,11 +448,9 @@ fn open_state(
     session: &mut SessionOptions,
     sink: &dyn EntitySink,
 ) -> Result<(Option<ServerState>, Vec<Waiting>)> {
-    let Some(recovery) = sink.recovery() else {
-        return Err(Error::misuse("a state folder needs a sink in a folder".into()));
-    };
+    let recovery = sink.recovery().ok_or(Misuse::StateSink)?;
     if session.survives.is_none() || !session.session.capabilities.layer2 {
-        return Err(Error::misuse("a state folder needs layer 2 and a reconnect timeout".into()));
+        return Err(Misuse::StateLayer.into());
     }
     let state = ServerState::open(folder, &mut session.session)?;
     let waiting = state.restore(&session.session, recovery);

@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
 
+use crate::limits::{LONGEST_INTERVAL, LONGEST_WAIT, SHORTEST_INTERVAL};
 use crate::options::SessionOptions;
 use crate::transport::check_mtu;
-use crate::{Error, Result};
-
-/// The longest time that a session waits, in seconds: a day.
-const LONGEST: f64 = 86_400.0;
-/// The shortest and the longest status interval, in seconds: an idle connection is lost after 30.
-const SHORTEST_INTERVAL: f64 = 0.001;
-const LONGEST_INTERVAL: f64 = 10.0;
+use crate::{Misuse, Result};
 
 /// What a user states of a session; what is not set has the default of [`SessionOptions`].
 #[derive(Debug, Clone, Default)]
@@ -50,10 +44,10 @@ impl SessionSettings {
             0 => (false, false),
             1 => (true, false),
             2 => (true, true),
-            other => return Err(Error::misuse(format!("layers={other}: this end has layers 0 to 2"))),
+            layers => return Err(Misuse::Layers { layers }.into()),
         };
         match self.window {
-            Some(0) => return Err(Error::misuse("window=0: nothing could be sent".into())),
+            Some(0) => return Err(Misuse::Window.into()),
             Some(_) => capabilities.max_window_size = self.window,
             None => {}
         }
@@ -63,18 +57,16 @@ impl SessionSettings {
     fn survives(&self) -> Result<Option<Duration>> {
         let Some(seconds) = self.survive.filter(|seconds| *seconds != 0.0) else { return Ok(None) };
         if self.layers < 2 {
-            return Err(Error::misuse(format!("layers={}: sessions survive at layer 2", self.layers)));
+            return Err(Misuse::SurviveLayers { layers: self.layers }.into());
         }
-        let survives = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST);
-        let wrong = || Error::misuse(format!("survive={seconds}: 0 to {LONGEST} seconds"));
-        survives.map(Some).ok_or_else(wrong)
+        let survives = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST_WAIT);
+        survives.map(Some).ok_or(Misuse::Survive { seconds }.into())
     }
 
     fn quiet_timeout(&self) -> Result<Option<Duration>> {
         let Some(seconds) = self.idle_timeout else { return Ok(None) };
-        let quiet = Duration::try_from_secs_f64(seconds)
-            .map_err(|error| Error::misuse(format!("idle_timeout={seconds}: {error}")))?;
-        Ok(Some(quiet).filter(|quiet| !quiet.is_zero() && seconds <= LONGEST))
+        let quiet = Duration::try_from_secs_f64(seconds).map_err(|reason| Misuse::IdleTimeout { seconds, reason })?;
+        Ok(Some(quiet).filter(|quiet| !quiet.is_zero() && seconds <= LONGEST_WAIT))
     }
 
     fn status_interval(&self) -> Result<Option<Duration>> {
@@ -82,15 +74,14 @@ impl SessionSettings {
         if (SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&seconds) {
             return Ok(Some(Duration::from_secs_f64(seconds)));
         }
-        Err(Error::misuse(format!(
-            "status_interval={seconds}: it is from {SHORTEST_INTERVAL} to {LONGEST_INTERVAL} seconds"
-        )))
+        Err(Misuse::StatusInterval { seconds }.into())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     fn layer_2() -> SessionSettings {
         SessionSettings { layers: 2, ..SessionSettings::default() }
@@ -98,35 +89,33 @@ mod tests {
 
     #[test]
     fn a_setting_beyond_its_limit_is_refused_with_its_name_and_the_limit() {
+        let reason = Duration::try_from_secs_f64(-0.5).unwrap_err();
         for (settings, expected) in [
-            (SessionSettings { layers: 3, ..layer_2() }, "layers=3: this end has layers 0 to 2"),
-            (SessionSettings { window: Some(0), ..layer_2() }, "window=0: nothing could be sent"),
-            (SessionSettings { mtu: Some(1_199), ..layer_2() }, "mtu=1199: it must be from 1200 to 9000 bytes"),
-            (SessionSettings { mtu: Some(9_001), ..layer_2() }, "mtu=9001: it must be from 1200 to 9000 bytes"),
-            (SessionSettings { survive: Some(86_400.5), ..layer_2() }, "survive=86400.5: 0 to 86400 seconds"),
-            (SessionSettings { survive: Some(-1.0), ..layer_2() }, "survive=-1: 0 to 86400 seconds"),
-            (SessionSettings { survive: Some(f64::NAN), ..layer_2() }, "survive=NaN: 0 to 86400 seconds"),
-            (SessionSettings { layers: 1, survive: Some(5.0), ..layer_2() }, "layers=1: sessions survive at layer 2"),
-            (SessionSettings { idle_timeout: Some(-0.5), ..layer_2() }, "idle_timeout=-0.5: "),
+            (SessionSettings { layers: 3, ..layer_2() }, Misuse::Layers { layers: 3 }),
+            (SessionSettings { window: Some(0), ..layer_2() }, Misuse::Window),
+            (SessionSettings { mtu: Some(1_199), ..layer_2() }, Misuse::Mtu { mtu: 1_199 }),
+            (SessionSettings { mtu: Some(9_001), ..layer_2() }, Misuse::Mtu { mtu: 9_001 }),
+            (SessionSettings { survive: Some(86_400.5), ..layer_2() }, Misuse::Survive { seconds: 86_400.5 }),
+            (SessionSettings { survive: Some(-1.0), ..layer_2() }, Misuse::Survive { seconds: -1.0 }),
+            (SessionSettings { layers: 1, survive: Some(5.0), ..layer_2() }, Misuse::SurviveLayers { layers: 1 }),
+            (SessionSettings { idle_timeout: Some(-0.5), ..layer_2() }, Misuse::IdleTimeout { seconds: -0.5, reason }),
             (
                 SessionSettings { status_interval: Some(0.0009), ..layer_2() },
-                "status_interval=0.0009: it is from 0.001 to 10 seconds",
+                Misuse::StatusInterval { seconds: 0.0009 },
             ),
-            (
-                SessionSettings { status_interval: Some(10.1), ..layer_2() },
-                "status_interval=10.1: it is from 0.001 to 10 seconds",
-            ),
-            (
-                SessionSettings { status_interval: Some(f64::NAN), ..layer_2() },
-                "status_interval=NaN: it is from 0.001 to 10 seconds",
-            ),
+            (SessionSettings { status_interval: Some(10.1), ..layer_2() }, Misuse::StatusInterval { seconds: 10.1 }),
         ] {
             let error = settings.options().unwrap_err();
-            assert!(
-                matches!(&error, Error::Local(penstock_io::Error::Misuse(text)) if text.contains(expected)),
-                "{error}"
-            );
+            assert!(matches!(&error, Error::Misuse(misuse) if *misuse == expected), "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_setting_that_is_no_number_is_refused() {
+        let error = SessionSettings { survive: Some(f64::NAN), ..layer_2() }.options().unwrap_err();
+        assert!(matches!(error, Error::Misuse(Misuse::Survive { seconds }) if seconds.is_nan()), "{error:?}");
+        let error = SessionSettings { status_interval: Some(f64::NAN), ..layer_2() }.options().unwrap_err();
+        assert!(matches!(error, Error::Misuse(Misuse::StatusInterval { seconds }) if seconds.is_nan()), "{error:?}");
     }
 
     #[test]

@@ -26,8 +26,9 @@ use sha2::{Digest as _, Sha256};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::congestion::CongestionConfig;
+use crate::limits::{MAX_MTU, MIN_MTU};
 use crate::segments::{MAX_SEGMENTS, SegmentedSocket, segments};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// The protocol's name in the handshake (section 12.1).
 pub(crate) const ALPN: &[u8] = b"pipestream/1";
@@ -39,9 +40,8 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// still fit one segmented send.
 const LOOPBACK_MTU: u16 = 6_500;
 const DEFAULT_MTU: u16 = 1_452;
-/// The size that every path of QUIC carries, and the largest that may be requested: it fits a jumbo frame of 9,000
-/// bytes, approximately.
-const MTU: RangeInclusive<u16> = 1_200..=9_000;
+/// The sizes that may be requested.
+const MTU: RangeInclusive<u16> = MIN_MTU..=MAX_MTU;
 /// Number of bytes that may be in flight at first (RFC 9002, section 7.2), and packets of the largest size that is
 /// tried: a packet that tries a size is in flight, too, and must not hold frames back.
 const INITIAL_WINDOW: u64 = 14_720;
@@ -101,8 +101,7 @@ impl Intake {
 
 /// Return a size for [`SessionOptions::mtu`](crate::SessionOptions::mtu); refuse sizes that no path carries.
 pub fn check_mtu(mtu: i64) -> Result<u16> {
-    let refused = || Error::misuse(format!("mtu={mtu}: it must be from {} to {} bytes", MTU.start(), MTU.end()));
-    u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or_else(refused)
+    u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or(Misuse::Mtu { mtu }.into())
 }
 
 /// Return the transport configuration of one connection.
@@ -112,7 +111,7 @@ pub(crate) fn config(
     mtu: Option<u16>,
     peer: SocketAddr,
 ) -> Result<Arc<TransportConfig>> {
-    let idle = idle_timeout.try_into().map_err(|_| Error::misuse("the idle timeout is too long".into()))?;
+    let idle = idle_timeout.try_into().map_err(|_| Misuse::IdleTimeoutLength)?;
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(BIDIRECTIONAL_STREAMS.into())
@@ -287,7 +286,7 @@ pub(crate) fn client_endpoint(
 pub(crate) fn connect_error(address: SocketAddr, error: ConnectError) -> Error {
     match error {
         ConnectError::InvalidServerName(_) | ConnectError::InvalidRemoteAddress(_) => {
-            Error::misuse(format!("cannot connect to {address}: {error}"))
+            Misuse::Connect { address, reason: error.to_string() }.into()
         }
         ConnectError::EndpointStopping
         | ConnectError::CidsExhausted
@@ -372,9 +371,8 @@ mod tests {
     fn an_mtu_that_no_path_carries_is_refused() {
         assert!(matches!((check_mtu(1_200), check_mtu(9_000)), (Ok(1_200), Ok(9_000))));
         for wrong in [-1, 0, 1_199, 9_001, 65_536 + 1_200] {
-            assert!(
-                matches!(check_mtu(wrong), Err(Error::Local(penstock_io::Error::Misuse(message))) if message.contains("1200 to 9000"))
-            );
+            let refused = check_mtu(wrong);
+            assert!(matches!(&refused, Err(Error::Misuse(Misuse::Mtu { mtu })) if *mtu == wrong), "{refused:?}");
         }
     }
 }

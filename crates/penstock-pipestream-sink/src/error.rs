@@ -3,7 +3,7 @@ use std::path::Path;
 
 use penstock_io::DriverError as _;
 use penstock_pipestream as core;
-pub use penstock_pipestream_net::{Error, Result};
+pub use penstock_pipestream_net::{Error, Misuse, Result};
 
 /// Return why a sink has no place for a session.
 pub(crate) fn cannot_open(place: &Path, error: io::Error) -> Error {

@@ -22,7 +22,7 @@ mod settings;
 mod transactions;
 
 pub use self::claims::{Claims, read_claims, read_claims_in};
-pub use self::error::{Error, Result};
+pub use self::error::{Error, Misuse, Result};
 pub use self::folder::FolderSink;
 pub use self::objects::ObjectSink;
 pub use self::place::SinkPlace;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use penstock_io::ReadKey;
 use penstock_io::storage::StorageOptions;
 use penstock_io::tls::ClientCertificates;
-use penstock_io::{DriverError as _, ReadKey};
 use penstock_pipestream_net::port::{ClaimChecks, EntitySink, PortService, no_claim_checks};
 use penstock_pipestream_net::{ClaimLimits, DeferTypes, IncomingSessions, Server, ServerOptions, channel};
 
@@ -15,7 +15,7 @@ use crate::objects::ObjectSink;
 use crate::place::SinkPlace;
 use crate::read::ReadOptions;
 use crate::references::References;
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// The most sessions that wait for a caller to take them; beyond that the clients wait.
 const WAITING_SESSIONS: usize = 16;
@@ -87,21 +87,20 @@ impl ServerSettings {
     }
 
     fn check(&self) -> Result<()> {
-        let misuse = |problem: &str| Err(Error::misuse(problem.to_owned()));
         if self.sink.is_none() {
             if !self.defer_types.is_empty() {
-                return misuse("defer_types are for servers with a sink: an application defers by itself");
+                return Err(Misuse::DeferTypesSink.into());
             }
             if self.read_key.is_some() {
-                return misuse("a read key is for servers with a sink: there is nothing to read");
+                return Err(Misuse::ReadKeySink.into());
             }
             if self.references.is_some() {
-                return misuse("references are for servers with a sink: the application takes its own");
+                return Err(Misuse::ReferencesSink.into());
             }
         }
         if !self.defer_types.is_empty() && !self.has_layer_2() {
             let layers = u8::from(self.server.session.session.capabilities.layer1);
-            return misuse(&format!("layers={layers}: defer_types need layer 2"));
+            return Err(Misuse::DeferTypesLayer { layers }.into());
         }
         Ok(())
     }

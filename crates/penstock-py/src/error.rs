@@ -43,9 +43,12 @@ impl IntoPyErr for penstock_pipestream_net::Error {
     fn into_py_err(self) -> PyErr {
         match self {
             Self::Protocol(error) => error.into_py_err(),
-            Self::Local(_) | Self::Refused(_) | Self::Negotiating | Self::Ended(_) | Self::Closed(_) => {
-                pipestream_error(self.message(), self.nearest_code(), self.kind())
-            }
+            Self::Local(_)
+            | Self::Misuse(_)
+            | Self::Refused(_)
+            | Self::Negotiating
+            | Self::Ended(_)
+            | Self::Closed(_) => pipestream_error(self.message(), self.nearest_code(), self.kind()),
         }
     }
 }

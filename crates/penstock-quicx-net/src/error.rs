@@ -1,15 +1,20 @@
 use penstock_quicx::ErrorCode;
 use penstock_wire::ErrorKind;
 
+use crate::misuse::Misuse;
+
 /// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.
+    /// A failure at this end: a file, a socket, TLS, a timeout, or an option of one of these.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
     /// An invalid configuration, or an exceeded limit.
     #[error(transparent)]
     Protocol(#[from] penstock_quicx::Error),
+    /// The caller broke a rule; nothing was sent.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
     /// A peer broke a rule of the protocol.
     #[error("{name}: {source}")]
     Peer {
@@ -32,6 +37,7 @@ impl Error {
         match self {
             Self::Local(error) => error.kind(),
             Self::Protocol(error) | Self::Peer { source: error, .. } => error.kind(),
+            Self::Misuse(_) => ErrorKind::Misuse,
             Self::Refused(refused) => refused.kind(),
         }
     }
@@ -40,7 +46,7 @@ impl Error {
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Refused(refused) => Some(refused.code),
-            Self::Local(_) | Self::Protocol(_) | Self::Peer { .. } => None,
+            Self::Local(_) | Self::Protocol(_) | Self::Misuse(_) | Self::Peer { .. } => None,
         }
     }
 
@@ -48,7 +54,7 @@ impl Error {
     pub fn message(&self) -> String {
         match self {
             Self::Refused(refused) => refused.message.clone(),
-            Self::Local(_) | Self::Protocol(_) | Self::Peer { .. } => self.to_string(),
+            Self::Local(_) | Self::Protocol(_) | Self::Misuse(_) | Self::Peer { .. } => self.to_string(),
         }
     }
 }

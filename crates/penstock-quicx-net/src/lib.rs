@@ -13,11 +13,13 @@
 mod client;
 mod daemon;
 mod error;
+mod misuse;
 
 pub use self::client::{
     ConnectOptions, Outcome, Producer, ProducerOptions, Submitted, Target, Task, Watch, Watched, Worker, WorkerOptions,
 };
 pub use self::daemon::{Daemon, DaemonOptions};
+pub use self::misuse::Misuse;
 pub use error::{Error, Result};
 pub use penstock_quicx::{
     AllocError, Answer, Batch, Block, BlockError, Counters, DeadEntry, ErrorCode, Policy, Pool, PoolConfig,

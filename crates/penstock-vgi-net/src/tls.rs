@@ -46,7 +46,7 @@ impl Tls {
     /// Make the configuration of the connecting end.
     pub fn client(tls: &ClientTls, name: &str) -> Result<Self> {
         let name = ServerName::try_from(name.to_owned())
-            .map_err(|error| Error::Misuse(format!("{name:?} is not a valid server name: {error}")))?;
+            .map_err(|error| Error::misuse(format!("{name:?} is not a valid server name: {error}")))?;
         Ok(Self::Client(Arc::new(tls.config(ALPN)?), name))
     }
 

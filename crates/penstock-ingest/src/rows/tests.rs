@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{ListBuilder, MapBuilder, StringBuilder};
 use arrow_array::{ArrayRef, BinaryArray, Int32Array, LargeStringArray, StringArray};
+use arrow_schema::DataType;
 use penstock_pipestream::merkle_root;
 use penstock_pipestream_net::Status;
 
@@ -121,21 +122,18 @@ fn an_interruption_ends_the_wait_for_rows() {
 fn columns_of_other_types_are_refused_by_name() {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![1]));
     let content = || ("content", texts(&[Some("a")]));
+    let wrong = |column, wanted| Value::column_type(column, wanted, &DataType::Int32);
     let refused = [
-        (batch(&[("other", Arc::clone(&numbers))]), "the column content is missing"),
-        (batch(&[("content", Arc::clone(&numbers))]), "the column content must be binary or string, not Int32"),
-        (batch(&[content(), ("document", Arc::clone(&numbers))]), "the column document must be a string, not Int32"),
-        (batch(&[content(), ("path", Arc::clone(&numbers))]), "the column path must be an array of strings, not Int32"),
-        (
-            batch(&[content(), ("metadata", Arc::clone(&numbers))]),
-            "the column metadata must be a map of strings, not Int32",
-        ),
-        (batch(&[content(), ("owner", Arc::clone(&numbers))]), "the column owner must be a struct, not Int32"),
+        (batch(&[("other", Arc::clone(&numbers))]), Value::MissingColumn("content")),
+        (batch(&[("content", Arc::clone(&numbers))]), wrong("content", "binary or string")),
+        (batch(&[content(), ("document", Arc::clone(&numbers))]), wrong("document", "a string")),
+        (batch(&[content(), ("path", Arc::clone(&numbers))]), wrong("path", "an array of strings")),
+        (batch(&[content(), ("metadata", Arc::clone(&numbers))]), wrong("metadata", "a map of strings")),
+        (batch(&[content(), ("owner", Arc::clone(&numbers))]), wrong("owner", "a struct")),
     ];
     for (batch, expected) in refused {
         let error = EntityColumns::new(&batch).err().unwrap();
-        let is_of_type = matches!(error, Error::Value(Value::MissingColumn(_) | Value::ColumnType { .. }));
-        assert!(is_of_type && error.to_string() == expected, "{error}");
+        assert!(matches!(&error, Error::Value(value) if *value == expected), "{error:?}");
     }
 }
 

@@ -264,7 +264,11 @@ fn options_that_do_not_go_together_are_refused() {
     let privacy = |options: PrivacyOptions| Privacy::new(options).unwrap();
     let policy = DocumentPolicy::new(CompletionPolicy::default(), "strict".to_owned()).unwrap();
     let error = refused(1, &|options| options.policy = Some(policy.clone()));
-    assert!(matches!(error, Error::Session(penstock_pipestream_net::Error::Local(_))), "{error:?}");
+    let misuse = Misuse::PolicyLayer { layer: 1 };
+    assert!(
+        matches!(&error, Error::Session(penstock_pipestream_net::Error::Misuse(found)) if *found == misuse),
+        "{error:?}"
+    );
     assert_eq!(error.to_string(), "a policy needs layer 2, and layer 1 was agreed on");
     let padding = |options: &mut DocumentOptions| {
         options.privacy = privacy(PrivacyOptions { pad_children: 8, ..PrivacyOptions::default() });

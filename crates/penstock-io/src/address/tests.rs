@@ -15,16 +15,20 @@ const NOWHERE: &str = "192.0.2.1:0";
 
 #[test]
 fn an_address_is_host_and_port_and_an_error_names_it() {
-    for (name, problem) in [
-        ("localhost", "there is no colon"),
-        ("", "there is no colon"),
-        ("localhost:", "the port must be a number from 0 to 65535"),
-        ("localhost:http", "the port must be a number from 0 to 65535"),
-        ("127.0.0.1:65536", "the port must be a number from 0 to 65535"),
-        (":80", "the host is missing"),
+    type Wrong = fn(String) -> Misuse;
+    let no_port: Wrong = |name| Misuse::NoPort { name };
+    let wrong_port: Wrong = |name| Misuse::Port { name };
+    let no_host: Wrong = |name| Misuse::NoHost { name };
+    for (name, expected) in [
+        ("localhost", no_port),
+        ("", no_port),
+        ("localhost:", wrong_port),
+        ("localhost:http", wrong_port),
+        ("127.0.0.1:65536", wrong_port),
+        (":80", no_host),
     ] {
-        let Err(Error::Misuse(message)) = Addresses::resolve(name) else { panic!("{name}") };
-        assert_eq!(message, format!("{name:?} is no HOST:PORT: {problem}"));
+        let Err(Error::Misuse(misuse)) = Addresses::resolve(name) else { panic!("{name}") };
+        assert_eq!(misuse, expected(name.to_owned()));
     }
     let unknown = Addresses::resolve("no such host:80").unwrap_err();
     assert!(matches!(unknown, Error::Io { .. }) && unknown.to_string().contains("no such host:80"), "{unknown}");
@@ -80,7 +84,7 @@ fn a_client_takes_the_address_that_answers_first() {
     let connected = block_on(addresses.connect(|address| async move {
         match address.ip().to_string().as_str() {
             "127.0.0.1" => pending().await,
-            "127.0.0.2" => Err(Error::Misuse("refused".to_owned())),
+            "127.0.0.2" => Err(Error::misuse("refused".to_owned())),
             _ => Ok(address),
         }
     }));
@@ -91,6 +95,6 @@ fn a_client_takes_the_address_that_answers_first() {
 #[test]
 fn a_client_that_reaches_no_address_gets_the_last_error() {
     let addresses = several(&["127.0.0.1:1", "127.0.0.2:1"]);
-    let failed = block_on(addresses.connect(|address| async move { Err::<(), _>(Error::Misuse(address.to_string())) }));
+    let failed = block_on(addresses.connect(|address| async move { Err::<(), _>(Error::misuse(address.to_string())) }));
     assert_eq!(failed.unwrap().unwrap_err().to_string(), "127.0.0.2:1");
 }

@@ -14,7 +14,7 @@ use super::counters::{Counters, count};
 use super::descriptors::Descriptors;
 use super::throttle::LogThrottle;
 use crate::sync::lock;
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// The smallest default share of an address, however few connections the server accepts: a fraction of a small number
 /// would refuse ordinary clients.
@@ -128,10 +128,7 @@ impl Admission {
             [("connections", Some(config.connections)), ("connections of one address", config.per_address)]
         {
             if limit == Some(0) {
-                return Err(Error::Misuse(format!(
-                    "the limit of {name} of {} is 0: no client could connect",
-                    config.what
-                )));
+                return Err(Misuse::ConnectionLimit { name, server: config.what }.into());
             }
         }
         let descriptors = Descriptors::provide(config.what, config.connections, config.descriptors)?;

@@ -7,6 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::permits::Refused;
 use super::*;
 use crate::listener::Stream;
+use crate::{Error, Misuse};
 
 fn admission(connections: u64, per_address: Option<u64>) -> std::sync::Arc<Admission> {
     Admission::new(Config { per_address, ..Config::new("a test", connections) }, std::sync::Arc::default()).unwrap()
@@ -69,10 +70,12 @@ fn loopback_has_no_share_where_a_proxy_may_stand_there() {
 fn a_limit_of_nothing_is_a_misuse() {
     let zero = |connections, per_address| {
         let config = Config { per_address, ..Config::new("a test", connections) };
-        Admission::new(config, std::sync::Arc::default()).unwrap_err().to_string()
+        Admission::new(config, std::sync::Arc::default()).unwrap_err()
     };
-    assert!(zero(0, None).contains("connections of a test is 0"));
-    assert!(zero(4, Some(0)).contains("connections of one address of a test is 0"));
+    for (error, name) in [(zero(0, None), "connections"), (zero(4, Some(0)), "connections of one address")] {
+        let expected = Misuse::ConnectionLimit { name, server: "a test" };
+        assert!(matches!(&error, Error::Misuse(misuse) if *misuse == expected), "{error:?}");
+    }
 }
 
 #[tokio::test]

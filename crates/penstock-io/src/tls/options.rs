@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 
 use super::{ClientCertificates, ClientTls, Fingerprint, Identity, ServerTls, Trust};
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// The TLS options of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl ServerTlsOptions {
         }
         match (pair(self.cert, self.key)?, self.client_ca) {
             (None, None) => Ok(None),
-            (Some(_), _) | (_, Some(_)) => Err(Error::Misuse(format!("cert and client_ca require TLS, {off}"))),
+            (Some(_), _) | (_, Some(_)) => Err(Misuse::ServerTls { off: off.to_owned() }.into()),
         }
     }
 }
@@ -75,7 +75,7 @@ impl ClientTlsOptions {
         }
         match pair(self.cert, self.key)? {
             None => Ok(None),
-            Some(_) => Err(Error::Misuse("cert requires TLS: give fingerprint, ca or system_ca".to_owned())),
+            Some(_) => Err(Misuse::ClientTls.into()),
         }
     }
 
@@ -100,13 +100,13 @@ impl ClientTlsOptions {
 fn trust(fingerprint: Option<&str>, ca: Option<PathBuf>, system_ca: bool) -> Result<Trust> {
     match (fingerprint, ca, system_ca) {
         (Some(fingerprint), None, false) => {
-            let parsed = fingerprint.parse::<Fingerprint>().map_err(|error| Error::Misuse(error.to_string()));
-            parsed.map(Trust::Fingerprint)
+            let parsed = fingerprint.parse::<Fingerprint>();
+            Ok(Trust::Fingerprint(parsed.map_err(|error| Misuse::Fingerprint { reason: error.to_string() })?))
         }
         (None, Some(ca), false) => Ok(Trust::Ca(ca)),
         (None, None, true) => Ok(Trust::System),
         (None, None, false) | (Some(_), Some(_), _) | (Some(_), _, true) | (_, Some(_), true) => {
-            Err(Error::Misuse("exactly one of fingerprint, ca and system_ca must be given".to_owned()))
+            Err(Misuse::Trust.into())
         }
     }
 }
@@ -116,9 +116,7 @@ pub fn pair<P>(cert: Option<P>, key: Option<P>) -> Result<Option<(P, P)>> {
     match (cert, key) {
         (Some(cert), Some(key)) => Ok(Some((cert, key))),
         (None, None) => Ok(None),
-        (Some(_), None) | (None, Some(_)) => {
-            Err(Error::Misuse("a certificate and its key go together: give both, cert and key, or neither".to_owned()))
-        }
+        (Some(_), None) | (None, Some(_)) => Err(Misuse::CertificatePair.into()),
     }
 }
 
@@ -128,7 +126,7 @@ impl ClientCertificates {
         match value {
             "required" => Ok(Self::Required),
             "optional" => Ok(Self::Optional),
-            other => Err(Error::Misuse(format!("{option}={other:?}: \"required\" or \"optional\""))),
+            other => Err(Misuse::ClientCertificates { option: option.to_owned(), value: other.to_owned() }.into()),
         }
     }
 }

@@ -11,9 +11,8 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, TimeUnit};
 use chrono::{DateTime, NaiveDate};
 use jiter::{Jiter, JiterResult, Peek};
-use penstock_io::DriverError as _;
 
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// The deepest nesting of a schema.
 const MAX_DEPTH: usize = 32;
@@ -73,7 +72,7 @@ pub(super) struct Map {
 #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
 pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
-        return Err(Error::misuse(format!("the column {name} is nested deeper than {MAX_DEPTH}")));
+        return Err(Misuse::NestedColumn { column: name.to_owned(), limit: MAX_DEPTH }.into());
     }
     let inner = |field: &Field| check(&format!("{name}.{}", field.name()), field.data_type(), depth + 1);
     match data_type {
@@ -83,11 +82,11 @@ pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()
             DataType::Struct(pair) if pair.first().is_some_and(|key| *key.data_type() == DataType::Utf8) => {
                 pair.iter().skip(1).try_for_each(|field| inner(field))
             }
-            other => Err(Error::misuse(format!("the column {name} is a map of {other}: keys are strings"))),
+            other => Err(Misuse::MapColumn { column: name.to_owned(), found: other.clone() }.into()),
         },
         simple => match Cell::simple(simple) {
             Some(_) => Ok(()),
-            None => Err(Error::misuse(format!("the column {name} has the type {simple}, which is not supported"))),
+            None => Err(Misuse::ColumnType { column: name.to_owned(), found: simple.clone() }.into()),
         },
     }
 }

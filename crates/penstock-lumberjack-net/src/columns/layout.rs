@@ -17,10 +17,9 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
-use penstock_io::DriverError as _;
 
 use super::cell;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// The tag of an event that is not a JSON object (decision 9).
 pub(super) const JSON_FAILURE: &str = "_jsonparsefailure";
@@ -96,13 +95,13 @@ fn check(schema: &SchemaRef) -> Result<()> {
         let same = raw.field_with_name(name.trim_start_matches('_')).map(|field| field.data_type().clone());
         let wanted = same.unwrap_or(DataType::Utf8);
         if !field.data_type().equals_datatype(&wanted) {
-            let found = field.data_type();
-            return Err(Error::misuse(format!("the column {name} has the type {found}; it must be {wanted}")));
+            let found = field.data_type().clone();
+            return Err(Misuse::MetadataColumn { column: name.to_owned(), found, wanted }.into());
         }
     }
     Ok(())
 }
 
 pub(super) fn wrong(error: &arrow_schema::ArrowError) -> Error {
-    Error::misuse(error.to_string())
+    Misuse::Batch { reason: error.to_string() }.into()
 }

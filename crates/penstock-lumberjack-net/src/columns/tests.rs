@@ -7,6 +7,7 @@ use penstock_lumberjack::{Accepts, Data, Decoder, Frame, Limits, Version};
 
 use super::layout::{CHARSET_FAILURE, JSON_FAILURE};
 use super::*;
+use crate::{Error, Misuse};
 
 fn origin() -> Origin {
     Origin { peer: "192.0.2.1:5".into(), identity: None, received: 1_700_000_000_000_000 }
@@ -147,16 +148,23 @@ fn a_spooled_batch_is_reshaped_to_what_the_builder_would_have_made() {
     assert_eq!(reshape(&layout, &raw).unwrap(), typed);
     assert_eq!(texts(&typed, "_rescue")[2].as_deref(), Some(r#"{"y":"\"z\""}"#));
     assert_eq!(texts(&typed, "_rescue")[3].as_deref(), Some(r#"{"n":"twelve"}"#));
-    assert_eq!(reshape(&layout, &typed).unwrap_err().kind(), penstock_wire::ErrorKind::Misuse);
+    let error = reshape(&layout, &typed).unwrap_err();
+    assert!(matches!(&error, Error::Misuse(Misuse::RawColumn { column }) if column == "event"), "{error:?}");
 }
 
 #[test]
 fn a_column_that_no_event_is_made_into_is_named() {
-    let inner = DataType::Struct(vec![nullable("amount", DataType::Decimal256(50, 2))].into());
-    for (field, name) in
-        [(nullable("price", inner), "price.amount"), (nullable("_sequence", DataType::Utf8), "column _sequence")]
-    {
+    let amount = DataType::Decimal256(50, 2);
+    let inner = DataType::Struct(vec![nullable("amount", amount.clone())].into());
+    let (found, wanted) = (DataType::Utf8, DataType::Int64);
+    for (field, expected) in [
+        (nullable("price", inner), Misuse::ColumnType { column: "price.amount".to_owned(), found: amount }),
+        (
+            nullable("_sequence", DataType::Utf8),
+            Misuse::MetadataColumn { column: "_sequence".to_owned(), found, wanted },
+        ),
+    ] {
         let error = Layout::typed(Arc::new(Schema::new(vec![field]))).unwrap_err();
-        assert!(error.to_string().contains(name), "{error}");
+        assert!(matches!(&error, Error::Misuse(misuse) if *misuse == expected), "{error:?}");
     }
 }

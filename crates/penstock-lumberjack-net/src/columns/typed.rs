@@ -17,7 +17,6 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
 use jiter::{Jiter, JiterResult};
-use penstock_io::DriverError as _;
 use penstock_lumberjack::Pairs;
 
 use super::cell::Cell;
@@ -25,7 +24,7 @@ use super::layout::{CHARSET_FAILURE, JSON_FAILURE, Layout, wrong};
 use super::raw::{NULLS, Sparse, null_tags, received, repeated, tags_builder};
 use super::text::escape;
 use crate::Origin;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// The source of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +64,7 @@ impl<'a> Envelope<'a> {
 }
 
 fn not_raw(name: &str) -> Error {
-    Error::misuse(format!("the batch is not of the raw layout: it has no column {name}"))
+    Misuse::RawColumn { column: name.to_owned() }.into()
 }
 
 #[derive(Debug)]

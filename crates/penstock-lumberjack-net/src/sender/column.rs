@@ -2,15 +2,14 @@
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, RecordBatch};
-use penstock_io::DriverError as _;
 
 use super::Chunk;
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 impl Chunk {
     /// Append the rows of a column of strings or bytes, each as an unchanged event of JSON; nulls are skipped.
     pub fn push_column(&mut self, batch: &RecordBatch, column: &str) -> Result<()> {
-        let missing = || Error::misuse(format!("there is no column {column:?}"));
+        let missing = || Misuse::NoColumn { column: column.to_owned() };
         let array = batch.column_by_name(column).ok_or_else(missing)?;
         if let Some(texts) = array.as_string_opt::<i32>() {
             texts.iter().flatten().for_each(|row| self.push_json(row.as_bytes()));
@@ -23,8 +22,8 @@ impl Chunk {
         } else if let Some(bytes) = array.as_binary_opt::<i64>() {
             bytes.iter().flatten().for_each(|row| self.push_json(row));
         } else {
-            let kind = array.data_type();
-            return Err(Error::misuse(format!("the column {column:?} has strings or bytes, not {kind}")));
+            let found = array.data_type().clone();
+            return Err(Misuse::EventColumn { column: column.to_owned(), found }.into());
         }
         Ok(())
     }
@@ -37,8 +36,10 @@ mod tests {
     use arrow_array::{
         ArrayRef, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, StringArray, StringViewArray,
     };
+    use arrow_schema::DataType;
 
     use super::*;
+    use crate::Error;
 
     fn pushed(array: ArrayRef, column: &str) -> Result<Chunk> {
         let batch = RecordBatch::try_from_iter([("event", array)]).unwrap();
@@ -67,14 +68,11 @@ mod tests {
     fn another_column_is_named() {
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter([1]));
         for (column, expected) in [
-            ("event", "the column \"event\" has strings or bytes, not Int64"),
-            ("events", "there is no column \"events\""),
+            ("event", Misuse::EventColumn { column: "event".to_owned(), found: DataType::Int64 }),
+            ("events", Misuse::NoColumn { column: "events".to_owned() }),
         ] {
             let error = pushed(Arc::clone(&numbers), column).unwrap_err();
-            assert!(
-                matches!(&error, Error::Local(penstock_io::Error::Misuse(message)) if message == expected),
-                "{error}"
-            );
+            assert!(matches!(&error, Error::Misuse(misuse) if *misuse == expected), "{error:?}");
         }
     }
 }

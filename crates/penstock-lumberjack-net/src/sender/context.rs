@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_io::address;
 use penstock_io::tls::ClientTls;
-use penstock_io::{DriverError as _, address};
 use penstock_lumberjack::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, watch};
 
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// The use of several hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,8 +85,7 @@ impl Context {
     pub(super) fn server_name(&self, address: &str) -> Result<ServerName<'static>> {
         let name =
             self.options.server_name.as_deref().unwrap_or_else(|| address::host(address)).trim_matches(['[', ']']);
-        let wrong = |_| Error::misuse(format!("{name:?} is no name that a certificate could have"));
-        ServerName::try_from(name.to_owned()).map_err(wrong)
+        ServerName::try_from(name.to_owned()).map_err(|_| Misuse::ServerName { name: name.to_owned() }.into())
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -29,7 +29,7 @@ use self::context::{Closing, Context};
 pub use self::context::{Hosts, SenderOptions};
 use self::lane::Lane;
 pub use self::line::Line;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Sends events and keeps them until they are acknowledged. It connects when there is something to send.
 pub struct Sender(PerProcess<Arc<Shared>>);
@@ -69,7 +69,7 @@ impl Sender {
     /// Make a sender, and read its certificates. It does not connect yet.
     pub fn new(mut options: SenderOptions) -> Result<Self> {
         if options.hosts.is_empty() {
-            return Err(Error::misuse("hosts is empty".into()));
+            return Err(Misuse::NoHosts.into());
         }
         let tls = options.tls.as_ref().map(|tls| tls.config(b"")).transpose()?;
         let tls = tls.map(|mut config| {
@@ -205,7 +205,7 @@ impl Shared {
         // The lock is held while lanes take events, so that the order of the lanes' events is that of the assignments.
         let mut order = self.order();
         if self.context.is_closed() {
-            return Err(Error::misuse("the sender is closed".into()));
+            return Err(Misuse::Closed.into());
         }
         let mut failed = None;
         for _ in 0..self.lanes.len() {

@@ -2,12 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
 use penstock_pipestream::pipe_doc::DOC;
 use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Reason, Ticket};
 use tokio::sync::oneshot;
 
-use crate::Error;
 use crate::clock::now;
 use crate::command::{BufferedEntity, CheckpointAnswer, Command, Reply, SendRequest, Verdict};
 use crate::draft::{Delivery, EntityDraft};
@@ -18,6 +16,7 @@ use crate::outgoing::{self, Outgoing};
 use crate::payload::Payload;
 use crate::pump::Small;
 use crate::ticket_reply::TicketReply;
+use crate::{Error, Misuse};
 
 impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
@@ -133,7 +132,7 @@ impl Driver {
 
     fn handle_send(&mut self, now: Now, request: SendRequest) {
         if self.root == Root::Closing {
-            request.reply.fail(Error::misuse("the session is being closed: nothing more can be announced".into()));
+            request.reply.fail(Misuse::Closing.into());
         } else if self.sending.waiting.has(request.draft.parent) {
             self.sending.waiting.push(request);
         } else if let Some(request) = self.announce(now, request) {

@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use penstock_pipestream::{Accepted, Attempt, EntityHeader, EntityKey, Reason, YieldReason};
 use tokio::sync::OwnedSemaphorePermit;
@@ -10,7 +9,7 @@ use crate::claim_checks::ClaimCheck;
 use crate::entity_link::EntityLink;
 use crate::incoming::body::Body;
 use crate::incoming::receiver::{EntityReceiver, Parts};
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// An entity of the peer that may be received: its header has arrived, its payload has arrived or is arriving.
 ///
@@ -88,7 +87,7 @@ impl IncomingEntity {
     /// Return the whole payload, if it has at most `limit` bytes.
     pub async fn read_to_end(&mut self, limit: usize) -> Result<Bytes> {
         if self.header.payload_length > limit as u64 {
-            return Err(Error::misuse(format!("the payload has more than {limit} bytes")));
+            return Err(Misuse::PayloadLimit { limit }.into());
         }
         let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
         let Some(second) = self.chunk().await? else { return Ok(first) };
@@ -131,9 +130,7 @@ impl IncomingEntity {
     /// its policy determines.
     pub fn check_layer2(&self) -> Result<()> {
         if self.accepted.dehydrated {
-            return Err(Error::misuse(
-                "an entity with children cannot be skipped or deferred: complete it, or let it fail".into(),
-            ));
+            return Err(Misuse::Dehydrated.into());
         }
         self.receiver.get()?.check_layer2()
     }

@@ -19,7 +19,7 @@ use crate::entity_link::EntityLink;
 use crate::events::LogEvent;
 use crate::incoming::body::{Body, StreamEnd};
 use crate::types::{IssuedClaim, Resumed};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Amount of a spooled payload that is read at a time.
 const READ_SIZE: usize = 128 << 10;
@@ -294,7 +294,7 @@ impl EntityReceiver {
 
     /// Wait until it continues.
     pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
-        let Some(yielded) = &mut self.yielded else { return Err(Error::misuse("the entity does not wait".into())) };
+        let Some(yielded) = &mut self.yielded else { return Err(Misuse::NotWaiting.into()) };
         let resumed = (&mut yielded.resumed).await;
         // The token may have arrived just before the consumer took more.
         let unchanged = yielded.processed == self.processed;

@@ -1,13 +1,12 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_pipestream::{Accepted, EntityHeader, YieldReason};
 use tokio::task::yield_now;
 
 use crate::incoming::entity::IncomingEntity;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Bytes that [`EntityGuard::complete`] reads before it lets its caller do something else, such as look for signals.
 const TURN: usize = 1 << 20;
@@ -128,5 +127,5 @@ impl Drop for EntityGuard {
 }
 
 fn taken() -> Error {
-    Error::misuse("the entity is completed, has failed, or is being read by another caller".into())
+    Misuse::EntityTaken.into()
 }

@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_pipestream::claims::{Claim, ClaimBook, ClaimTerms};
 use penstock_pipestream::{self as core, ClaimResponse, SessionId, Status};
 
 use crate::claim_checks::{ClaimRow, Details};
 use crate::clock::now;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// The claim checks that an end has issued, over all its sessions (decision 20). A change is not reported before it is
 /// stored.
@@ -121,11 +120,7 @@ struct NoClaimChecks {
 
 impl NoClaimChecks {
     fn not_kept() -> Error {
-        Error::misuse(
-            "this end stores no claim checks, so it cannot defer entities: a server needs a sink, or a folder for claim \
-             checks, claims="
-                .into(),
-        )
+        Misuse::NoClaimChecks.into()
     }
 }
 
@@ -160,7 +155,7 @@ impl ClaimChecks for NoClaimChecks {
 
     fn settle_here(self: Arc<Self>, id: u64, status: Status) -> BoxFuture<'static, Result<()>> {
         if !status.is_terminal() || status == Status::Deferred {
-            return ready(Err(Error::misuse(format!("{status} settles no claim check")))).boxed();
+            return ready(Err(Misuse::ClaimStatus(status).into())).boxed();
         }
         ready(Err(core::Error::from(core::Violation::UnknownClaim { id }).into())).boxed()
     }
@@ -217,10 +212,7 @@ mod tests {
         let session = SessionId::new([1; 16]);
         let terms = ClaimTerms { session, scope: 2, entity: 1, life: None, validation: None };
         let error = block_on(Arc::clone(&claims).issue(terms, Details::default())).unwrap().unwrap_err();
-        assert!(
-            matches!(&error, Error::Local(penstock_io::Error::Misuse(why)) if why.contains("stores no claim checks")),
-            "{error:?}"
-        );
+        assert!(matches!(error, Error::Misuse(Misuse::NoClaimChecks)), "{error:?}");
         let found = block_on(Arc::clone(&claims).query(1)).unwrap().unwrap().found;
         let redeemed = block_on(Arc::clone(&claims).redeem(1, session, SessionId::new([2; 16]))).unwrap();
         let settled = block_on(Arc::clone(&claims).settle_here(1, Status::Complete)).unwrap();

@@ -20,7 +20,7 @@ use crate::read::wire::{
     ALPN, CODE_BROKEN, CODE_DONE, CODE_KEY, CODE_SLOW, ClaimsResponse, DONE, MAX_ITEMS, MAX_RESPONSE, PlanResponse,
     Request, RowsHead, Welcome,
 };
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Maximum time to wait for bytes of a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -243,7 +243,7 @@ fn lost(address: SocketAddr, error: &ConnectionError) -> Error {
             let reason = String::from_utf8_lossy(&close.reason).into_owned();
             let wrong_key = close.error_code == VarInt::from_u32(CODE_KEY);
             let message = if reason.is_empty() { "the server has ended the connection".into() } else { reason };
-            if wrong_key { Error::misuse(format!("{context}: {message}")) } else { Error::io(context, message) }
+            if wrong_key { Misuse::ReadKey { address, reason: message }.into() } else { Error::io(context, message) }
         }
         ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_PROTOCOL => {
             let why = "it was started without a read key";

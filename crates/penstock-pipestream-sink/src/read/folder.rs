@@ -13,7 +13,7 @@ use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
 use crate::read::file_log::FileLog;
 use crate::read::store::{JournalLog, ListState, PayloadRange, Store};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Longer than a tick of any file system's clock.
 const TICK: Duration = Duration::from_secs(3);
@@ -35,7 +35,7 @@ impl FolderStore {
     /// Return a session's list.
     fn open_list(&self, session: &str) -> Result<Option<File>> {
         if !is_session(session) {
-            return Err(Error::misuse(format!("{session:?} is no session's name")));
+            return Err(Misuse::SessionName { session: session.to_owned() }.into());
         }
         match File::open(self.dir.join(session).join(LOG)) {
             Ok(file) => Ok(Some(file)),
@@ -129,7 +129,7 @@ impl Store for FolderStore {
 
     fn remove(&self, session: &str) -> Result<()> {
         if !is_session(session) {
-            return Err(Error::misuse(format!("{session:?} is no session's name")));
+            return Err(Misuse::SessionName { session: session.to_owned() }.into());
         }
         match fs::remove_dir_all(self.dir.join(session)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(session, error)),

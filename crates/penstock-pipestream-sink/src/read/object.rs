@@ -12,7 +12,7 @@ use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
 use crate::objects::ObjectSink;
 use crate::read::store::{JournalLog, ListState, PayloadRange, Store};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// Maximum number of concurrent requests.
 const CONCURRENT: usize = 32;
@@ -55,7 +55,7 @@ fn list_of(session: &str) -> Result<String> {
     if is_session(session) {
         Ok(format!("{session}/{LOG}"))
     } else {
-        Err(Error::misuse(format!("{session:?} is no session's name")))
+        Err(Misuse::SessionName { session: session.to_owned() }.into())
     }
 }
 
@@ -146,7 +146,7 @@ impl Store for ObjectReader {
 
     fn remove(&self, session: &str) -> Result<()> {
         if !is_session(session) {
-            return Err(Error::misuse(format!("{session:?} is no session's name")));
+            return Err(Misuse::SessionName { session: session.to_owned() }.into());
         }
         let store = Arc::clone(self.place.store());
         self.ask(session, async {

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_pipestream_net::ClaimRow;
 
@@ -18,7 +17,7 @@ use crate::read::store::{MAX_CONTENT, Store};
 use crate::read::tasks::{background, blocking};
 use crate::read::transactions::{closed_session, closed_sessions};
 use crate::read::wire::MAX_ITEMS;
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// A reader of a sink. Clones share what they know of it.
 ///
@@ -139,7 +138,7 @@ impl SinkReader {
     pub fn remove(&self, session: &str) -> Result<()> {
         match &self.0 {
             Sink::Local(local) => local.store.remove(session),
-            Sink::Remote(_) => Err(Error::misuse("a reader over the network cannot remove sessions".into())),
+            Sink::Remote(_) => Err(Misuse::RemoteRemoval.into()),
         }
     }
 }
@@ -222,7 +221,7 @@ impl LocalSink {
         if let Some(found) = known.or_else(|| self.journal.session(session)) {
             return Ok(found);
         }
-        let missing = || Error::misuse(format!("there is no closed session {session:?}"));
+        let missing = || Misuse::NoClosedSession { session: session.to_owned() };
         let found = Arc::new(closed_session(&*self.store, session)?.ok_or_else(missing)?);
         lock(&self.examined).insert(Arc::clone(&found));
         Ok(found)
@@ -236,6 +235,7 @@ mod tests {
     use penstock_io::runtime::block_on;
 
     use super::*;
+    use crate::Error;
 
     fn session(number: usize) -> ClosedSession {
         ClosedSession { id: format!("s{number}"), rows: 0, bytes: 0, superseded: Vec::new() }
@@ -276,7 +276,10 @@ mod tests {
         }
         for missing in ["open", "d"] {
             let error = sink.closed_session(missing).unwrap_err();
-            assert!(error.to_string().contains(&format!("there is no closed session {missing:?}")), "{error}");
+            assert!(
+                matches!(&error, Error::Misuse(Misuse::NoClosedSession { session }) if session == missing),
+                "{error:?}"
+            );
         }
     }
 }

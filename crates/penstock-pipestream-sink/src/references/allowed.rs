@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectStore};
-use penstock_io::DriverError as _;
 use penstock_io::storage::{ObjectPrefix, StorageOptions};
 use penstock_pipestream::reference::{ExpectedObject, Location, Provider};
 use penstock_pipestream::{self as core, LimitError, ObjectError};
 use tokio::task::spawn_blocking;
 
 use crate::references::object::{Object, file_error, store_error};
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// A prefix that objects may be fetched from.
 #[derive(Debug, Clone)]
@@ -30,7 +29,7 @@ enum Source {
 
 impl AllowedPrefix {
     pub(super) fn open(url: &str, storage: &StorageOptions) -> Result<Self> {
-        let prefix = Location::parse(url).map_err(|error| Error::misuse(error.message()))?;
+        let prefix = Location::parse(url).map_err(Misuse::ReferencePrefix)?;
         let source = match prefix.provider {
             Provider::Files => Source::Files(FilePath::new("/").join(&prefix.key)),
             Provider::S3 | Provider::Gcs | Provider::Azure => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use penstock_io::ReadKey;
 use penstock_io::tls::{ClientTls, Trust};
-use penstock_pipestream_net::{Error, Payload, Result};
+use penstock_pipestream_net::{Error, Misuse, Payload, Result};
 use penstock_pipestream_sink::read::{
     Batch, BatchLimits, FolderStore, Journal, Piece, PlanLimits, ReadOptions, Refiner, RemoteSink, Selection, Store,
     examine, plan, read_batch,
@@ -330,7 +330,7 @@ fn a_reader_without_the_key_is_refused() {
     for key in ["another key of 16 bytes or more", "", &KEY[1..]] {
         let refused = open(&pair, key).unwrap_err();
         assert!(
-            matches!(&refused, Error::Local(penstock_io::Error::Misuse(why)) if why.contains("the read key is wrong")),
+            matches!(&refused, Error::Misuse(Misuse::ReadKey { reason, .. }) if reason == "the read key is wrong"),
             "{refused:?}"
         );
     }

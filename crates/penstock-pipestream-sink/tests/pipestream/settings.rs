@@ -5,7 +5,7 @@ use std::path::Path;
 use penstock_io::ReadKey;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_pipestream_net::{
-    Client, Error, IncomingSessions, Payload, Server, ServerOptions, SessionSettings, Status,
+    Client, Error, IncomingSessions, Misuse, Payload, Server, ServerOptions, SessionSettings, Status,
 };
 use penstock_pipestream_sink::read::{RemoteSink, SinkReader};
 use penstock_pipestream_sink::{ReferenceSettings, ServerSettings, SinkPlace};
@@ -41,17 +41,17 @@ fn settings_that_do_not_go_together_are_refused_before_anything_is_opened() {
     type Change = fn(&mut ServerSettings);
     let references = || Some(ReferenceSettings::default());
     let key = || Some(ReadKey::new(KEY).unwrap());
-    let cases: [(Change, &str); 4] = [
-        (|settings| settings.sink = None, "defer_types are for servers with a sink"),
-        (|settings| settings.server.session = layers(1).options().unwrap(), "layers=1: defer_types need layer 2"),
-        (|settings| settings.server.session = layers(0).options().unwrap(), "layers=0: defer_types need layer 2"),
-        (|settings| settings.defer_types = vec!["png".into()], "a type to defer is like image/png or image/*"),
+    let cases: [(Change, Misuse); 4] = [
+        (|settings| settings.sink = None, Misuse::DeferTypesSink),
+        (|settings| settings.server.session = layers(1).options().unwrap(), Misuse::DeferTypesLayer { layers: 1 }),
+        (|settings| settings.server.session = layers(0).options().unwrap(), Misuse::DeferTypesLayer { layers: 0 }),
+        (|settings| settings.defer_types = vec!["png".into()], Misuse::DeferType { pattern: "png".into() }),
     ];
     let dir = tempfile::tempdir().unwrap();
-    let refused = |settings: ServerSettings, expected: &str| {
+    let refused = |settings: ServerSettings, expected: Misuse| {
         let error = settings.bind().unwrap_err();
-        assert!(matches!(&error, Error::Local(penstock_io::Error::Misuse(why)) if why.contains(expected)), "{error}");
-        assert!(!dir.path().join("sink").exists() && !dir.path().join("tls").exists(), "{expected}");
+        assert!(matches!(&error, Error::Misuse(misuse) if *misuse == expected), "{error:?}");
+        assert!(!dir.path().join("sink").exists() && !dir.path().join("tls").exists(), "{expected:?}");
     };
     for (change, expected) in cases {
         let mut settings = ServerSettings { defer_types: types(), ..with_sink(dir.path()) };
@@ -59,8 +59,8 @@ fn settings_that_do_not_go_together_are_refused_before_anything_is_opened() {
         refused(settings, expected);
     }
     let alone = || ServerSettings { sink: None, ..with_sink(dir.path()) };
-    refused(ServerSettings { read_key: key(), ..alone() }, "a read key is for servers with a sink");
-    refused(ServerSettings { references: references(), ..alone() }, "references are for servers with a sink");
+    refused(ServerSettings { read_key: key(), ..alone() }, Misuse::ReadKeySink);
+    refused(ServerSettings { references: references(), ..alone() }, Misuse::ReferencesSink);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::time::Duration;
 
-use penstock_pipestream_net::{EntityDraft, Error, ErrorCode, Payload, Reason, Status};
+use penstock_pipestream_net::{EntityDraft, Error, ErrorCode, Misuse, Payload, Reason, Status};
 
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 
@@ -124,21 +124,22 @@ fn payloads_never_take_the_credit_that_their_announcements_need() {
 
 #[test]
 fn what_the_peer_would_close_for_is_refused_before_it_is_sent() {
+    type Check = fn(&Misuse) -> bool;
     let pair = Pair::with_sink();
     let session = pair.connect();
     let with = |key: &str, size: usize| {
         let metadata = [(key.to_owned(), "x".repeat(size))].into();
         EntityDraft { metadata, ..draft("x/y") }
     };
-    let wrong = [
-        with("pipestream.dehydrated", 1),
-        with("penstock.document", 1 << 20),
-        EntityDraft { layer: 4, ..draft("x/y") },
-        EntityDraft { chunk_size: Some(0), ..draft("x/y") },
+    let wrong: [(EntityDraft, Check); 4] = [
+        (with("pipestream.dehydrated", 1), |misuse| matches!(misuse, Misuse::ReservedMetadata { .. })),
+        (with("penstock.document", 1 << 20), |misuse| matches!(misuse, Misuse::HeaderLength { .. })),
+        (EntityDraft { layer: 4, ..draft("x/y") }, |misuse| *misuse == Misuse::DataLayer { layer: 4 }),
+        (EntityDraft { chunk_size: Some(0), ..draft("x/y") }, |misuse| *misuse == Misuse::ChunkSize),
     ];
-    for draft in wrong {
+    for (draft, is_expected) in wrong {
         let refused = block(session.send(draft, Payload::bytes(&b"x"[..])));
-        assert!(matches!(refused, Err(Error::Local(penstock_io::Error::Misuse(_)))), "{refused:?}");
+        assert!(matches!(&refused, Err(Error::Misuse(misuse)) if is_expected(misuse)), "{refused:?}");
     }
     let right = [with("penstock.document", (1 << 20) - 2_000), with("pipestream.original-length", 3)];
     for draft in right {

@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep_until, timeout};
 use tokio_rustls::TlsConnector;
 
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 /// TCP keep-alive: the silence before the first probe, the interval of further probes, and their number.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
@@ -148,7 +148,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
         Target::Unix(path) if options.tls.is_none() => {
             return Ok(Box::new(UnixStream::connect(path).await.map_err(failed)?));
         }
-        Target::Unix(_) => return Err(Error::misuse("TLS options cannot be used with a Unix socket".into())),
+        Target::Unix(_) => return Err(Misuse::UnixTls.into()),
         Target::Tcp(address) => address,
     };
     let stream = TcpStream::connect(address).await.map_err(failed)?;
@@ -161,8 +161,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     let mut config = config.map_err(Error::task)??;
     config.alpn_protocols.clear();
     let host = options.server_name.as_deref().unwrap_or_else(|| address::host(address)).trim_matches(['[', ']']);
-    let wrong = |_| Error::misuse(format!("{host:?} is no name that a certificate could have"));
-    let host = ServerName::try_from(host.to_owned()).map_err(wrong)?;
+    let host = ServerName::try_from(host.to_owned()).map_err(|_| Misuse::ServerName { name: host.to_owned() })?;
     let stream = TlsConnector::from(Arc::new(config)).connect(host, stream).await;
     Ok(Box::new(stream.map_err(|error| peer.handshake(error))?))
 }

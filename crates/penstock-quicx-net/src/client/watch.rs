@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use penstock_io::{DriverError as _, runtime};
+use penstock_io::runtime;
 use penstock_quicx::TaskId;
 use tokio::sync::{Mutex as Turn, mpsc, watch};
 
 use super::producer::{Outcome, Producer};
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// The most watched tasks whose outcome was not taken: as many as a daemon remembers the outcomes of.
 const WATCHED: usize = 65_536;
@@ -45,13 +45,12 @@ impl Watch {
 
     /// Watch a task. Waits while too many are watched whose outcome was not taken.
     pub async fn add(&self, id: TaskId) -> Result<()> {
-        let closed = || Error::misuse("the producer is closed".into());
         let mut closing = self.closed.subscribe();
         let place = tokio::select! {
             biased;
             // An error would mean that this was dropped, which cannot happen during the borrow.
-            _ = closing.wait_for(|closed| *closed) => return Err(closed()),
-            place = self.places.clone().reserve_owned() => place.map_err(|_| closed())?,
+            _ = closing.wait_for(|closed| *closed) => return Err(Misuse::ProducerClosed.into()),
+            place = self.places.clone().reserve_owned() => place.map_err(|_| Misuse::ProducerClosed)?,
         };
         let producer = Arc::clone(&self.producer);
         runtime::spawn(async move { drop(place.send((id, producer.observe(id).await))) })?;

@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use penstock_io::DriverError as _;
 use penstock_io::runtime::{self, PerProcess};
-use penstock_quicx::{TaskId, Worker as Machine, WorkerEvent};
+use penstock_quicx::{Misuse, TaskId, Worker as Machine, WorkerEvent};
 use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -257,7 +256,7 @@ impl Driver {
             }
         };
         if !self.machine.holds(id) {
-            let _ = written.send(Err(Error::misuse(format!("task {id} is not held by this worker"))));
+            let _ = written.send(Err(Error::Protocol(Misuse::NotHeld(id).into())));
             return Ok(());
         }
         match failure {

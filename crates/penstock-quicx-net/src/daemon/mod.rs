@@ -27,7 +27,7 @@ use self::journal::Folder;
 use self::listening::Listeners;
 pub use self::options::DaemonOptions;
 use self::state::Shared;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 use penstock_io::unix::SocketFile;
 
 /// How long the journal's buffer may take to reach the disk at the end.
@@ -57,7 +57,7 @@ impl Daemon {
     /// Restore the tasks in the journal, and start to listen. Blocks on files.
     pub fn start(options: DaemonOptions) -> Result<Self> {
         if options.listen.is_none() && options.tls.is_none() && options.socket.is_none() {
-            return Err(Error::misuse("no address or socket to listen on was given".into()));
+            return Err(Misuse::NoListener.into());
         }
         let now = Instant::now();
         let (queue, folder) = match &options.journal {

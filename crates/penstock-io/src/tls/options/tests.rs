@@ -1,4 +1,5 @@
 use super::*;
+use crate::Error;
 
 const OFF: &str = "which is off";
 
@@ -14,10 +15,10 @@ fn pinned() -> ClientTlsOptions {
     ClientTlsOptions { fingerprint: Some(Fingerprint::of(b"leaf").to_string()), ..ClientTlsOptions::default() }
 }
 
-/// The message of a caller's mistake.
-fn misuse<T: std::fmt::Debug>(result: Result<T>) -> String {
+/// Return the caller's mistake.
+fn misuse<T: std::fmt::Debug>(result: Result<T>) -> Misuse {
     match result {
-        Err(Error::Misuse(message)) => message,
+        Err(Error::Misuse(misuse)) => misuse,
         other => panic!("{other:?}"),
     }
 }
@@ -35,12 +36,11 @@ fn a_server_shows_its_files_or_else_the_development_certificate() {
 
 #[test]
 fn a_certificate_and_its_key_go_together_at_both_ends() {
-    let expected = "a certificate and its key go together: give both, cert and key, or neither";
     for (cert, key) in [(path("c"), None), (None, path("k"))] {
         let server = ServerTlsOptions { cert: cert.clone(), key: key.clone(), ..ServerTlsOptions::default() };
         let client = ClientTlsOptions { cert, key, ..ClientTlsOptions::default() };
         let pinned = ClientTlsOptions { cert: client.cert.clone(), key: client.key.clone(), ..pinned() };
-        for message in [
+        for found in [
             misuse(server.clone().required()),
             misuse(server.clone().optional(true, OFF)),
             misuse(server.optional(false, OFF)),
@@ -51,7 +51,7 @@ fn a_certificate_and_its_key_go_together_at_both_ends() {
             misuse(pinned.clone().optional()),
             misuse(pinned.for_url("https://host/")),
         ] {
-            assert_eq!(message, expected);
+            assert_eq!(found, Misuse::CertificatePair);
         }
     }
 }
@@ -60,8 +60,7 @@ fn a_certificate_and_its_key_go_together_at_both_ends() {
 fn a_server_without_tls_has_neither_a_certificate_nor_a_ca_for_clients() {
     let only_ca = ServerTlsOptions { client_ca: path("ca"), ..ServerTlsOptions::default() };
     for options in [certified(), only_ca.clone(), ServerTlsOptions { client_ca: path("ca"), ..certified() }] {
-        let message = misuse(options.optional(false, OFF));
-        assert_eq!(message, "cert and client_ca require TLS, which is off");
+        assert_eq!(misuse(options.optional(false, OFF)), Misuse::ServerTls { off: OFF.to_owned() });
     }
     assert_eq!(ServerTlsOptions::default().optional(false, OFF).unwrap(), None);
 }
@@ -85,31 +84,34 @@ fn a_client_trusts_one_fingerprint_or_one_ca_or_the_system() {
 
 #[test]
 fn nothing_and_several_are_no_trust() {
-    let expected = "exactly one of fingerprint, ca and system_ca must be given";
-    assert_eq!(misuse(ClientTlsOptions::default().required()), expected);
+    assert_eq!(misuse(ClientTlsOptions::default().required()), Misuse::Trust);
     for options in [
         ClientTlsOptions { ca: path("ca"), ..pinned() },
         ClientTlsOptions { system_ca: true, ..pinned() },
         ClientTlsOptions { ca: path("ca"), system_ca: true, ..ClientTlsOptions::default() },
         ClientTlsOptions { ca: path("ca"), system_ca: true, ..pinned() },
     ] {
-        assert_eq!(misuse(options.clone().required()), expected);
-        assert_eq!(misuse(options.clone().optional()), expected);
-        assert_eq!(misuse(options.for_url("https://host/")), expected);
+        assert_eq!(misuse(options.clone().required()), Misuse::Trust);
+        assert_eq!(misuse(options.clone().optional()), Misuse::Trust);
+        assert_eq!(misuse(options.for_url("https://host/")), Misuse::Trust);
     }
 }
 
 #[test]
 fn an_invalid_fingerprint_is_named() {
     let options = ClientTlsOptions { fingerprint: Some("sha256:x".to_owned()), ..ClientTlsOptions::default() };
-    assert!(misuse(options.required()).starts_with("\"sha256:x\" is no fingerprint"));
+    let found = misuse(options.required());
+    assert!(
+        matches!(&found, Misuse::Fingerprint { reason } if reason.starts_with("\"sha256:x\" is no fingerprint")),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn a_client_without_trust_is_plain_and_shows_no_certificate() {
     assert_eq!(ClientTlsOptions::default().optional().unwrap(), None);
     let options = ClientTlsOptions { cert: path("c"), key: path("k"), ..ClientTlsOptions::default() };
-    assert_eq!(misuse(options.optional()), "cert requires TLS: give fingerprint, ca or system_ca");
+    assert_eq!(misuse(options.optional()), Misuse::ClientTls);
 }
 
 #[test]
@@ -129,5 +131,6 @@ fn a_client_of_a_url_trusts_the_system_unless_an_option_says_otherwise() {
 fn whether_clients_need_a_certificate_is_one_of_two_words() {
     assert_eq!(ClientCertificates::parse("o", "required").unwrap(), ClientCertificates::Required);
     assert_eq!(ClientCertificates::parse("o", "optional").unwrap(), ClientCertificates::Optional);
-    assert_eq!(misuse(ClientCertificates::parse("o", "never")), "o=\"never\": \"required\" or \"optional\"");
+    let expected = Misuse::ClientCertificates { option: "o".to_owned(), value: "never".to_owned() };
+    assert_eq!(misuse(ClientCertificates::parse("o", "never")), expected);
 }

@@ -182,10 +182,8 @@ fn a_reader_cannot_commit_what_is_not_there() {
     let at = |segment, row| Position { segment, row };
     let refuses = |position| {
         let error = spool.commit("query", position).unwrap_err();
-        assert!(
-            matches!(&error, Error::Local(penstock_io::Error::Misuse(why)) if why.contains("does not reach")),
-            "{error}"
-        );
+        let Error::Misuse(Misuse::CommitPosition { reader, row, segment, .. }) = &error else { panic!("{error:?}") };
+        assert_eq!((reader.as_str(), at(*segment, *row)), ("query", position));
     };
     [at(1, 1), at(2, 0)].into_iter().for_each(refuses);
     let first = spool.take(delivery(1, 0..5));

@@ -1,8 +1,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use penstock_io::Busy;
 use penstock_io::runtime::wait;
+use penstock_io::{Busy, Problem};
+use penstock_log::Mismatch;
 use penstock_pipestream::claims::ClaimTerms;
 use penstock_pipestream::{ErrorCode, SessionId, Status};
 use penstock_pipestream_net::port;
@@ -179,8 +180,9 @@ fn claim_checks_that_cannot_be_read_are_not_unknown_and_are_read_once_they_can_b
     fs::write(&path, b"#!/bin/sh\necho and so on, with more bytes than a header has").unwrap();
     let claims = Claims::beside(sink.path());
     for _ in 0..2 {
-        let error = block(claims.query(id)).unwrap_err().to_string();
-        assert!(error.contains("is no segment of a log of claim checks"), "{error}");
+        let error = block(claims.query(id)).unwrap_err();
+        let Error::Local(penstock_io::Error::Content { problem, .. }) = &error else { panic!("{error:?}") };
+        assert!(matches!(problem, Problem::Log(Mismatch::Unknown { number: 2, .. })), "{error:?}");
         assert!(block(claims.redeem(id, session(1), session(9))).is_err() && block(claims.query(7)).is_err());
         assert!(claims.page((0, 0), usize::MAX).is_err());
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_pipestream::{Capabilities, Frame, Layer2Frame, SessionFrame, StatusFrame};
 use penstock_pipestream_net::{
-    CompletionMode, CompletionPolicy, EntityDraft, Error, ErrorCode, FailureAction, Payload, SessionId, SessionOptions,
-    Status, YieldReason, channel,
+    CompletionMode, CompletionPolicy, EntityDraft, Error, ErrorCode, FailureAction, Misuse, Payload, SessionId,
+    SessionOptions, Status, YieldReason, channel,
 };
 
 use crate::layer2::{both, close, dehydrate, next, options, pair, policy, send, status, token};
@@ -50,13 +50,12 @@ fn without_layer_2_at_the_other_end_a_policy_is_refused_and_everything_else_work
     let with_policy = EntityDraft { policy: Some(policy(CompletionMode::Lenient, FailureAction::Fail)), ..container() };
     assert!(block(client.send(with_policy, Payload::empty())).is_err());
     assert_eq!(status(&client, &send(&client, None, *b"x")), Status::Complete);
-    assert!(matches!(block(client.claim(1)), Err(Error::Local(penstock_io::Error::Misuse(_)))));
+    assert!(matches!(block(client.claim(1)), Err(Error::Misuse(Misuse::NoLayer2))));
     close(&client);
     let with_policy = SessionOptions { policy: Some(CompletionPolicy::default()), ..options() };
-    let refused = block(pair.client.connect(pair.server.local_addr().unwrap(), "localhost", with_policy));
-    assert!(
-        matches!(refused.unwrap_err(), Error::Local(penstock_io::Error::Misuse(why)) if why.contains("does not support"))
-    );
+    let server = pair.server.local_addr().unwrap();
+    let refused = block(pair.client.connect(server, "localhost", with_policy)).unwrap_err();
+    assert!(matches!(&refused, Error::Misuse(Misuse::PeerLayer { address }) if *address == server), "{refused:?}");
 }
 
 #[test]

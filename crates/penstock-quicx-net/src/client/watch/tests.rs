@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::{ConnectOptions, Daemon, DaemonOptions, ProducerOptions, Target, Worker, WorkerOptions};
+use crate::{ConnectOptions, Daemon, DaemonOptions, Error, ProducerOptions, Target, Worker, WorkerOptions};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Long enough for what is not held back.
@@ -116,7 +116,7 @@ fn closing_ends_a_wait_for_a_place_and_fails_what_is_watched() {
     assert!(!adds(&all.watch, all.ids[2]));
     all.watch.close();
     let refused = block_on(async { timeout(PATIENCE, waiting).await.expect("in time") }).unwrap().unwrap();
-    assert_eq!(refused.unwrap_err().to_string(), "the producer is closed");
+    assert!(matches!(refused, Err(Error::Misuse(Misuse::ProducerClosed))), "{refused:?}");
     let (id, outcome) = run(async { Ok(all.watch.next().await) });
     assert!(id == all.ids[0] && outcome.is_err());
 }

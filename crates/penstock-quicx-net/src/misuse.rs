@@ -1,0 +1,42 @@
+/// Mistakes of the caller of this driver; nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misuse {
+    /// A daemon without a place for its clients.
+    #[error("no address or socket to listen on was given")]
+    NoListener,
+    /// A call after the end of a producer.
+    #[error("the producer is closed")]
+    ProducerClosed,
+    /// TLS options for a Unix socket.
+    #[error("TLS options cannot be used with a Unix socket")]
+    UnixTls,
+    /// The name of a daemon that no certificate could have.
+    #[error("{name:?} is no name that a certificate could have")]
+    ServerName {
+        /// The name.
+        name: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_wire::ErrorKind;
+
+    use super::*;
+    use crate::Error;
+
+    #[test]
+    fn every_misuse_has_its_message() {
+        for (misuse, message) in [
+            (Misuse::NoListener, "no address or socket to listen on was given"),
+            (Misuse::ProducerClosed, "the producer is closed"),
+            (Misuse::UnixTls, "TLS options cannot be used with a Unix socket"),
+            (Misuse::ServerName { name: "a b".to_owned() }, "\"a b\" is no name that a certificate could have"),
+        ] {
+            let error = Error::from(misuse);
+            assert_eq!((error.kind(), error.code()), (ErrorKind::Misuse, None), "{error:?}");
+            assert_eq!((error.message().as_str(), error.to_string().as_str()), (message, message));
+        }
+    }
+}
