@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-
 use crate::limits::{LONGEST_INTERVAL, LONGEST_WAIT, SHORTEST_INTERVAL};
 use crate::options::SessionOptions;
 use crate::transport::check_mtu;

@@ -16,9 +16,9 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata as read_metadata, metadata_to_python};
 use super::errors::{IntoVgiErr, misuse};
+use crate::columns::array_to_python;
 
 /// A shared memory segment while it is open.
-use crate::columns::array_to_python;
 #[pyclass(frozen, name = "VgiSegment", module = "penstock._core")]
 pub(crate) struct VgiSegment {
     segment: Mutex<Option<Arc<Segment>>>,
