@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::stored::FinalChunk;
 use self::stored::StoredJob;
 use crate::error::{Conflict, Error, Lost, Malformed, Result, Unwritable};
 use crate::key::LEEWAY_MS;
@@ -26,20 +27,6 @@ impl fmt::Debug for Settings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings").field("ttl_ms", &self.ttl_ms).finish_non_exhaustive()
     }
-}
-
-/// The final chunk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FinalChunk {
-    /// Its index.
-    pub index: u32,
-    /// Bytes of its value.
-    #[serde(rename = "octets")]
-    pub bytes: u64,
-    /// Whether it has an error.
-    pub failed: bool,
-    /// The payload's SHA-256, if the sender stated it.
-    pub sha256: Option<Digest>,
 }
 
 /// The result of a write (section 7).
@@ -431,5 +418,55 @@ impl Job {
     /// Handle a DELETE: the job and its chunks may be deleted (decision 10).
     pub fn handle_delete(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_writer(now, bearer)
+    }
+}
+
+impl From<StoredJob> for Job {
+    fn from(stored: StoredJob) -> Self {
+        let storage = match (stored.deleted, stored.lost) {
+            (false, false) => Storage::Intact,
+            (false, true) => Storage::Lost,
+            // No buffer wrote both: a lost job cannot be deleted, and a deleted one has nothing that can be lost.
+            (true, _) => Storage::Deleted,
+        };
+        Self {
+            write_key: stored.write_key,
+            write_until: stored.write_until,
+            tokens_until: stored.tokens_until,
+            read_key: stored.read_key,
+            generation: stored.generation,
+            created_at: stored.created_at,
+            ttl: stored.ttl,
+            indices: stored.indices,
+            bytes: stored.bytes,
+            done: stored.done,
+            cancelled: stored.cancelled,
+            storage,
+        }
+    }
+}
+
+impl From<Job> for StoredJob {
+    fn from(job: Job) -> Self {
+        let (deleted, lost) = match job.storage {
+            Storage::Intact => (false, false),
+            Storage::Lost => (false, true),
+            Storage::Deleted => (true, false),
+        };
+        Self {
+            write_key: job.write_key,
+            write_until: job.write_until,
+            tokens_until: job.tokens_until,
+            deleted,
+            read_key: job.read_key,
+            generation: job.generation,
+            created_at: job.created_at,
+            ttl: job.ttl,
+            indices: job.indices,
+            bytes: job.bytes,
+            done: job.done,
+            cancelled: job.cancelled,
+            lost,
+        }
     }
 }

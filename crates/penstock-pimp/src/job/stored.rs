@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{FinalChunk, Job, Storage};
 use crate::{Digest, Indices};
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -10,84 +9,49 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// The final chunk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinalChunk {
+    /// Its index.
+    pub index: u32,
+    /// Bytes of its value.
+    #[serde(rename = "octets")]
+    pub bytes: u64,
+    /// Whether it has an error.
+    pub failed: bool,
+    /// The payload's SHA-256, if the sender stated it.
+    pub sha256: Option<Digest>,
+}
+
 /// The fields of a record, with their names and in their order. Both must stay: earlier buffers wrote them, and a buffer
 /// over Redis replaces a record only if the record is byte for byte what the job that was read encodes to.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredJob {
-    write_key: Digest,
+    pub(super) write_key: Digest,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    write_until: Option<u64>,
+    pub(super) write_until: Option<u64>,
     #[serde(default, skip_serializing_if = "is_zero")]
-    tokens_until: u64,
+    pub(super) tokens_until: u64,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    deleted: bool,
-    read_key: Option<Digest>,
-    generation: u64,
-    created_at: u64,
-    ttl: u64,
-    indices: Indices,
+    pub(super) deleted: bool,
+    pub(super) read_key: Option<Digest>,
+    pub(super) generation: u64,
+    pub(super) created_at: u64,
+    pub(super) ttl: u64,
+    pub(super) indices: Indices,
     #[serde(rename = "octets")]
-    bytes: u64,
-    done: Option<FinalChunk>,
-    cancelled: bool,
+    pub(super) bytes: u64,
+    pub(super) done: Option<FinalChunk>,
+    pub(super) cancelled: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    lost: bool,
-}
-
-impl From<StoredJob> for Job {
-    fn from(stored: StoredJob) -> Self {
-        let storage = match (stored.deleted, stored.lost) {
-            (false, false) => Storage::Intact,
-            (false, true) => Storage::Lost,
-            // No buffer wrote both: a lost job cannot be deleted, and a deleted one has nothing that can be lost.
-            (true, _) => Storage::Deleted,
-        };
-        Self {
-            write_key: stored.write_key,
-            write_until: stored.write_until,
-            tokens_until: stored.tokens_until,
-            read_key: stored.read_key,
-            generation: stored.generation,
-            created_at: stored.created_at,
-            ttl: stored.ttl,
-            indices: stored.indices,
-            bytes: stored.bytes,
-            done: stored.done,
-            cancelled: stored.cancelled,
-            storage,
-        }
-    }
-}
-
-impl From<Job> for StoredJob {
-    fn from(job: Job) -> Self {
-        let (deleted, lost) = match job.storage {
-            Storage::Intact => (false, false),
-            Storage::Lost => (false, true),
-            Storage::Deleted => (true, false),
-        };
-        Self {
-            write_key: job.write_key,
-            write_until: job.write_until,
-            tokens_until: job.tokens_until,
-            deleted,
-            read_key: job.read_key,
-            generation: job.generation,
-            created_at: job.created_at,
-            ttl: job.ttl,
-            indices: job.indices,
-            bytes: job.bytes,
-            done: job.done,
-            cancelled: job.cancelled,
-            lost,
-        }
-    }
+    pub(super) lost: bool,
 }
 
 #[cfg(test)]
 #[allow(clippy::expect_used)]
 mod tests {
     use super::*;
+    use crate::job::{Job, Storage};
 
     #[test]
     fn the_records_of_earlier_buffers_are_read_and_written_again_byte_for_byte() {
