@@ -40,8 +40,8 @@ pub(super) enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SegmentState {
     Writable,
-    /// It has to end before anything else is written. After a failed write nobody knows what is behind its records: a shorter
-    /// record in the same place would leave the rest of a longer one behind it.
+    /// It has to end before anything else is written. After a failed write nobody knows what is behind its records: a
+    /// shorter record in the same place would leave the rest of a longer one behind it.
     Ending,
 }
 
@@ -358,8 +358,8 @@ impl Writer {
         }
     }
 
-    /// Where it fails, the segment is ended before anything else is written: only the last segment of a spool may lack its
-    /// footer.
+    /// Where it fails, the segment is ended before anything else is written: only the last segment of a spool may lack
+    /// its footer.
     fn end_segment(&mut self) -> Result<()> {
         // Not tried again before something comes.
         (self.state, self.began) = (SegmentState::Ending, None);
