@@ -19,14 +19,23 @@ impl Latch {
         self.0.send_replace(true);
     }
 
+    /// Return whether it is set.
+    pub fn is_set(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Wait until it is set.
+    pub async fn wait(&self) {
+        // An error would mean that this was dropped, which cannot happen during the borrow.
+        let _ = self.0.subscribe().wait_for(|set| *set).await;
+    }
+
     /// Return the result of `work`; `None` once this is set, unless the result is ready.
     pub async fn unless_set<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut set = self.0.subscribe();
         tokio::select! {
             biased;
             done = work => Some(done),
-            // An error would mean that this was dropped, which cannot happen during the borrow.
-            _ = set.wait_for(|set| *set) => None,
+            () = self.wait() => None,
         }
     }
 }
@@ -48,6 +57,17 @@ mod tests {
         latch.set();
         assert_eq!(block_on(waiting).unwrap(), None);
         assert_eq!(block_on(latch.unless_set(pending::<()>())).unwrap(), None);
+    }
+
+    #[test]
+    fn a_latch_that_is_set_stays_set() {
+        let latch = Latch::default();
+        assert!(!latch.is_set());
+        latch.set();
+        latch.set();
+        assert!(latch.is_set());
+        block_on(latch.wait()).unwrap();
+        assert!(latch.is_set());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::options::Ack;
 use crate::recovery::recover;
 use crate::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
 use crate::shared::{Counters, Shared};
-use crate::store::{Missing, Position, SegmentInfo, Store};
+use crate::store::{Missing, Position, SegmentInfo, Store, Unreadable};
 use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Misuse, Result};
 
@@ -54,7 +54,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<Targe
     let shared = Shared::new(index, counters, ack);
     let store = Arc::new(LiveStore { folder: folder.clone(), shared: Arc::clone(&shared) });
     let recent = Recent::of(&*store, numbers.into_iter())?;
-    let target = FolderTarget { folder, open: None, unsynced: Vec::new(), is_forgotten: false, _guard: guard };
+    let target = FolderTarget { folder, open: None, unsynced: Vec::new(), cache: Cache::Trusted, _guard: guard };
     Ok(TargetState { target: Box::new(target), shared, store, recent, next })
 }
 
@@ -114,14 +114,28 @@ impl Folder {
     }
 }
 
+/// Whether the system still has what was not synced:
+///
+/// ```text
+///          a write or a sync fails
+///  Trusted ──────────────────────▶ Untrusted
+///     ▲    the segment is ended        │
+///     └────────────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    Trusted,
+    /// The system may have forgotten what was not synced, and take it for written.
+    Untrusted,
+}
+
 #[derive(Debug)]
 struct FolderTarget {
     folder: Folder,
     open: Option<(u64, Arc<dyn DiskFile>)>,
     /// What was written behind the last sync.
     unsynced: Vec<u8>,
-    /// A write or a sync has failed since: the system may have forgotten what was not synced, and take it for written.
-    is_forgotten: bool,
+    cache: Cache,
     /// Held as long as the spool is written.
     _guard: FolderLock,
 }
@@ -152,7 +166,7 @@ impl FolderTarget {
         };
         let written = written.and_then(|()| if sync { file.sync() } else { Ok(()) });
         if written.is_err() {
-            self.is_forgotten = true;
+            self.cache = Cache::Untrusted;
             // Frees the space that the half of it took. Where that fails too, the end of the segment does it.
             let _ = file.truncate(at);
             return written;
@@ -167,13 +181,16 @@ impl FolderTarget {
 
     fn put_footer(&mut self, segment: u64, at: u64, footer: &[u8]) -> io::Result<()> {
         let file = self.file(segment, at)?;
-        // Else it stays where it is: a reader may be at it.
-        let again = if self.is_forgotten { self.unsynced.as_slice() } else { &[] };
+        let again: &[u8] = match self.cache {
+            // It stays where it is: a reader may be at it.
+            Cache::Trusted => &[],
+            Cache::Untrusted => self.unsynced.as_slice(),
+        };
         let ended = file
             .truncate(at.saturating_sub(again.len() as u64))
             .and_then(|()| file.append(&mut [IoSlice::new(again), IoSlice::new(footer)]))
             .and_then(|()| file.sync());
-        self.is_forgotten = ended.is_err();
+        self.cache = if ended.is_ok() { Cache::Trusted } else { Cache::Untrusted };
         if ended.is_ok() {
             self.unsynced.clear();
         }
@@ -181,7 +198,7 @@ impl FolderTarget {
     }
 
     fn remove(&mut self, segment: u64) -> io::Result<()> {
-        (self.open, self.is_forgotten) = (None, false);
+        (self.open, self.cache) = (None, Cache::Trusted);
         match self.folder.disk.remove(&path_of(&self.folder.path, segment)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => self.folder.disk.sync_folder(&self.folder.path),
@@ -298,10 +315,7 @@ impl FolderStore {
                 let Some(header) = read_header(&head) else {
                     return match headless(&*file, &path, &self.spool, number, last)? {
                         Headless::Torn { .. } => Ok(None),
-                        Headless::Damaged { .. } => Err(Error::io(
-                            path.display().to_string(),
-                            "the segment's header is damaged; a receiver writes it again when it opens the spool",
-                        )),
+                        Headless::Damaged { .. } => Err(Error::io(path.display().to_string(), Unreadable::Header)),
                         Headless::Unknown(error) => Err(error),
                     };
                 };

@@ -42,5 +42,5 @@ pub use self::remote::RemoteStore;
 pub use self::service::Service;
 pub use self::shared::SpoolCounters;
 pub use self::spool::Spool;
-pub use self::store::{Missing, Position, Store};
+pub use self::store::{Missing, Position, Store, Unreadable};
 pub use penstock_lumberjack_net::{Error, Misuse, Result};

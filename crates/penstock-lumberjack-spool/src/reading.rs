@@ -1,5 +1,6 @@
 //! Reading a spool: pieces of segments, whoever keeps them.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -10,7 +11,7 @@ use penstock_lumberjack_net::columns::{Layout, reshape};
 
 use crate::format::{Decoder, RECORD_HEAD, Record, damaged, read_entry, read_header, read_record, verify};
 use crate::names::segment_name;
-use crate::store::{Missing, Position, SegmentInfo, Store};
+use crate::store::{Missing, Position, SegmentInfo, Store, Unreadable};
 use crate::{Error, Result};
 
 /// Segments that are asked for at a time.
@@ -298,24 +299,20 @@ impl Reader {
                 (at, row) = (end, next);
                 continue;
             }
-            let (file, last) = (segment_name(segment), next.saturating_sub(1));
-            let mut what =
-                format!("rows {row} to {last} are lost: bytes {at} to {end} of {file} are not what was written");
-            if entry.lost {
-                what += &format!("; the file as it was found is {}", file.replace(".segment", ".damaged"));
-            }
+            let copy = entry.lost.then(|| segment_name(segment).replace(".segment", ".damaged"));
+            let lost = Unreadable::Rows { first: row, last: next.saturating_sub(1), bytes: at..end, segment, copy };
             if !self.skips_damaged {
-                return Err(self.damaged(&what));
+                return Err(self.damaged(lost));
             }
-            tracing::warn!(segment, "events are left out: {what}");
+            tracing::warn!(segment, "events are left out: {lost}");
             self.take_off(u64::from(entry.rows));
             (self.at, self.rest) = (end, Vec::new());
             return Ok(0);
         }
-        Err(self.damaged(&format!("the record at byte {byte} is not what was written")))
+        Err(self.damaged(Unreadable::Record { byte }))
     }
 
-    fn damaged(&self, what: &str) -> Error {
-        Error::io(format!("segment {} of the spool", self.piece.segment), what.to_owned())
+    fn damaged(&self, reason: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        Error::io(format!("segment {} of the spool", self.piece.segment), reason)
     }
 }

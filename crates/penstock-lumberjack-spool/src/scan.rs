@@ -10,6 +10,7 @@ use crate::format::{
     Encoder, Entry, FOOTER_TAIL, HeadSeed, Header, RECORD_HEAD, SpoolId, begins_as_footer, footer, footer_length,
     read_first_header, read_footer, read_head, repair_head, verify,
 };
+use crate::store::Unreadable;
 use crate::{Error, Result};
 
 /// Records begin at multiples of this.
@@ -152,12 +153,9 @@ pub(super) fn headless(file: &dyn DiskFile, path: &Path, spool: &SpoolId, number
     if found.is_some() || indexed.is_some_and(|entries| entries.is_empty()) {
         return Ok(Headless::Damaged { header });
     }
-    let message = if read_first_header(&bytes).is_some() {
-        "it was written by an earlier build (format 1): a receiver of this one writes it again when it opens the spool"
-    } else {
-        "the segment's header is damaged, and no record of this spool was found behind it: put a copy of the file back"
-    };
-    Ok(Headless::Unknown(Error::io(path.display().to_string(), message)))
+    let is_earlier = read_first_header(&bytes).is_some();
+    let reason = if is_earlier { Unreadable::EarlierFormat } else { Unreadable::Headless };
+    Ok(Headless::Unknown(Error::io(path.display().to_string(), reason)))
 }
 
 pub(super) fn check_spool(path: &Path, header: &Header, spool: &SpoolId, number: u64) -> Result<()> {

@@ -7,6 +7,7 @@ use penstock_io::DriverError as _;
 use serde::{Deserialize, Serialize};
 
 use crate::format::Entry;
+use crate::names::segment_name;
 use crate::{Error, Result};
 
 /// What a reader asks for and the spool does not have. It is the `source()` of the error.
@@ -31,6 +32,56 @@ pub enum Missing {
 impl From<Missing> for Error {
     fn from(missing: Missing) -> Self {
         Self::io("cannot read", missing)
+    }
+}
+
+/// Why a segment, or a part of it, cannot be read. It is the `source()` of the error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// An earlier build wrote it, and no receiver of this one has opened the spool since.
+    #[error(
+        "it was written by an earlier build (format 1): a receiver of this one writes it again when it opens the spool"
+    )]
+    EarlierFormat,
+    /// Its header is damaged, and the records behind it tell what the header was.
+    #[error("the segment's header is damaged; a receiver writes it again when it opens the spool")]
+    Header,
+    /// Its header is damaged, and nothing tells that the segment is one of the spool.
+    #[error(
+        "the segment's header is damaged, and no record of this spool was found behind it: put a copy of the file back"
+    )]
+    Headless,
+    /// A record is damaged, and its rows are lost.
+    #[error(
+        "rows {first} to {last} are lost: bytes {} to {} of {} are not what was written{}",
+        .bytes.start, .bytes.end, segment_name(*.segment), CopyNote(.copy)
+    )]
+    Rows {
+        /// The number of the first row in the segment.
+        first: u64,
+        /// The number of the last one.
+        last: u64,
+        /// Where the record lies in the segment.
+        bytes: Range<u64>,
+        /// The number of the segment.
+        segment: u64,
+        /// The name of the copy that a receiver has made of the file as it was found.
+        copy: Option<String>,
+    },
+    /// A record is damaged, and the index does not tell its rows.
+    #[error("the record at byte {byte} is not what was written")]
+    Record {
+        /// A byte of the record.
+        byte: u64,
+    },
+}
+
+/// Formats where the damaged file is kept, if it is.
+struct CopyNote<'a>(&'a Option<String>);
+
+impl fmt::Display for CopyNote<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |copy| write!(f, "; the file as it was found is {copy}"))
     }
 }
 
@@ -91,5 +142,19 @@ mod pairs {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Entry>, D::Error> {
         let pairs = Vec::<(u32, u32)>::deserialize(deserializer)?;
         Ok(pairs.into_iter().map(Entry::of_pair).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_rows_are_told_with_their_bytes_and_the_copy_of_their_file() {
+        let rows = |copy| Unreadable::Rows { first: 2, last: 4, bytes: 80..160, segment: 7, copy };
+        let told = "rows 2 to 4 are lost: bytes 80 to 160 of 00000000000000000007.segment are not what was written";
+        assert_eq!(rows(None).to_string(), told);
+        let copied = rows(Some("a.damaged".to_owned())).to_string();
+        assert_eq!(copied, format!("{told}; the file as it was found is a.damaged"));
     }
 }

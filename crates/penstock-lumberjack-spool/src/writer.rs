@@ -29,6 +29,22 @@ pub(super) enum Message {
     Ended(ConnectionEnd),
 }
 
+/// What may be done with the segment that is written:
+///
+/// ```text
+///           a write fails, or its end begins
+///  Writable ────────────────────────────────▶ Ending
+///     ▲   it has ended, and the next begins      │
+///     └──────────────────────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SegmentState {
+    Writable,
+    /// It has to end before anything else is written. After a failed write nobody knows what is behind its records: a
+    /// shorter record in the same place would leave the rest of a longer one behind it.
+    Ending,
+}
+
 pub(super) struct Writer {
     options: SpoolOptions,
     encoder: Encoder,
@@ -40,9 +56,7 @@ pub(super) struct Writer {
     length: u64,
     rows: u64,
     began: Option<Instant>,
-    /// Whether a write to it failed. What is there behind its records is not known, so it has to end before anything else
-    /// is written: a shorter record in the same place would leave the rest of a longer one behind it.
-    is_broken: bool,
+    state: SegmentState,
     /// Added to the numbers of connections, which begin at the same one in every process.
     epoch: u64,
     /// The bytes of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
@@ -127,7 +141,7 @@ impl Writer {
             length: 0,
             rows: 0,
             began: None,
-            is_broken: false,
+            state: SegmentState::Writable,
             epoch: fastrand::u64(..),
             bytes: Vec::new(),
             options,
@@ -149,7 +163,10 @@ impl Writer {
 
     fn commit_into(&mut self, group: Vec<Message>, bytes: &mut Vec<u8>) {
         let mut pending: Vec<Pending> = Vec::with_capacity(group.len());
-        let ended = if self.is_broken { self.end_segment() } else { Ok(()) };
+        let ended = match self.state {
+            SegmentState::Writable => Ok(()),
+            SegmentState::Ending => self.end_segment(),
+        };
         let fresh = self.length == 0;
         if fresh {
             bytes.extend_from_slice(&self.encoder.header(&self.shared.index.spool, self.segment));
@@ -204,7 +221,7 @@ impl Writer {
         self.shared.index.extend(Position { segment: self.segment, row });
         if let Err(error) = self.target.write(self.segment, self.length, bytes, durable) {
             // At once, so that no reader gets what was refused; where that fails, before the next group.
-            self.is_broken = true;
+            self.state = SegmentState::Ending;
             self.seal();
             return Err(error);
         }
@@ -334,18 +351,18 @@ impl Writer {
 
     /// Ends the open segment; the next group begins another one.
     fn seal(&mut self) {
-        if (self.length > 0 || self.is_broken)
+        if (self.length > 0 || self.state == SegmentState::Ending)
             && let Err(error) = self.end_segment()
         {
             tracing::warn!(%error, segment = self.segment, "a segment cannot be ended, and nothing is taken before it is");
         }
     }
 
-    /// Where it fails, the segment is broken, and is ended before anything else is written: only the last segment of a spool
-    /// may lack its footer.
+    /// Where it fails, the segment is ended before anything else is written: only the last segment of a spool may lack
+    /// its footer.
     fn end_segment(&mut self) -> Result<()> {
         // Not tried again before something comes.
-        (self.is_broken, self.began) = (true, None);
+        (self.state, self.began) = (SegmentState::Ending, None);
         let entries = self
             .shared
             .index
@@ -359,7 +376,8 @@ impl Writer {
             });
         }
         // An object that was refused may be there after all, and no number is used twice.
-        (self.segment, self.length, self.rows, self.is_broken) = (self.segment + 1, 0, 0, false);
+        (self.segment, self.length, self.rows) = (self.segment + 1, 0, 0);
+        self.state = SegmentState::Writable;
         self.shared.index.extend(Position { segment: self.segment, row: 0 });
         Ok(())
     }

@@ -25,7 +25,7 @@ pub use penstock_pimp::{
     Code, Compression, ConsumerConfig, ContentEncoding, Encoding, JobId, Limits, Metadata, SenderConfig, StatusBody,
     Trigger,
 };
-pub use sender::{Piece, Progress, Sender};
+pub use sender::{Piece, Progress, Sender, SenderState};
 pub use server::{Buffer, Service, ServiceConfig};
 pub use shared_consumer::SharedConsumer;
 pub use store::{Change, DiskStore, MemoryStore, RedisStore, Store, Usage, open_store};

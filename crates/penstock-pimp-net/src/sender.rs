@@ -62,10 +62,45 @@ pub struct Progress {
     pub written: Option<u32>,
     /// Bytes of the payload that have arrived at the buffer, before compression.
     pub bytes: u64,
-    /// Why nothing more can be sent.
-    pub error: Option<Error>,
-    /// The sender has ended.
-    pub over: bool,
+    /// Whether more can be sent.
+    pub state: SenderState,
+}
+
+/// The state of a sender:
+///
+/// ```text
+///           an error, or the consumer cancels            the consumer can read that
+///  Sending ───────────────────────────────────▶ Failing ────────────────────────────▶ Ended
+///     │     the job is finished, the handle is dropped, or the buffer cannot be reached   ▲
+///     └───────────────────────────────────────────────────────────────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Default)]
+pub enum SenderState {
+    /// Pieces are accepted, unless the job was ended.
+    #[default]
+    Sending,
+    /// Nothing more can be sent, for this reason; the final chunk is on its way.
+    Failing(Error),
+    /// The driver has ended.
+    Ended(Result<()>),
+}
+
+impl SenderState {
+    /// Fails with the reason for which nothing more can be sent, if the job has failed.
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::Sending => Ok(()),
+            Self::Failing(error) => Err(error.clone()),
+            Self::Ended(result) => result.clone(),
+        }
+    }
+
+    const fn is_ended(&self) -> bool {
+        match self {
+            Self::Sending | Self::Failing(_) => false,
+            Self::Ended(_) => true,
+        }
+    }
 }
 
 type Acknowledgement = oneshot::Sender<Result<()>>;
@@ -157,7 +192,7 @@ impl Sender {
     }
 
     fn check(&self) -> Result<()> {
-        self.progress.borrow().error.clone().map_or(Ok(()), Err)
+        self.progress.borrow().state.check()
     }
 
     /// Check that the job was not ended through this handle.
@@ -202,8 +237,8 @@ impl Sender {
         // A driver that has ended reports the reason in its progress; after a successful end, ending again is allowed.
         let _ = self.commands.get()?.send(command).await;
         let mut progress = self.progress.clone();
-        let over = progress.wait_for(|progress| progress.over).await;
-        over.map_or_else(|_| Err(ended()), |progress| progress.error.clone().map_or(Ok(()), Err))
+        let last = progress.wait_for(|progress| progress.state.is_ended()).await;
+        last.map_or_else(|_| Err(ended()), |progress| progress.state.check())
     }
 }
 
@@ -299,11 +334,10 @@ struct Driver {
 impl Driver {
     async fn run(mut self, undecided: Option<Undecided>) {
         let result = self.drive(undecided).await;
-        let error = result.err();
-        let told = error.clone().map_or(Ok(()), Err);
+        let told = result.clone();
         self.progress.send_modify(|progress| {
-            progress.over = true;
-            progress.error = error.or_else(|| progress.error.take());
+            let before = progress.state.check();
+            progress.state = SenderState::Ended(result.and(before));
         });
         for flushing in self.flushing.drain(..) {
             let _ = flushing.send(told.clone());
@@ -362,7 +396,9 @@ impl Driver {
                     });
                 }
                 SenderEvent::Cancelled => {
-                    self.progress.send_modify(|progress| progress.error = Some(PimpError::Cancelled.into()));
+                    self.progress.send_modify(|progress| {
+                        progress.state = SenderState::Failing(PimpError::Cancelled.into());
+                    });
                 }
                 SenderEvent::Finished => finished = true,
             }
@@ -425,8 +461,9 @@ impl Driver {
         // The job ends with this error, which the caller gets now; the driver continues until the consumer can read it
         // too.
         if let Err(error) = result {
-            self.progress.send_modify(|progress| {
-                progress.error.get_or_insert(error.into());
+            self.progress.send_modify(|progress| match progress.state {
+                SenderState::Sending => progress.state = SenderState::Failing(error.into()),
+                SenderState::Failing(_) | SenderState::Ended(_) => {}
             });
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_io::runtime::block_on;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
-use penstock_pimp::{Conflict, Error as PimpError, Stalled, State, Trouble};
+use penstock_pimp::{Conflict, Error as PimpError, Failure, Stalled, State};
 
 use super::*;
 use crate::{Error, Result};
@@ -445,7 +445,7 @@ fn every_wait_has_a_limit() {
     let stalled = ConsumerConfig { stall_timeout: quick, poll_interval: quick / 10, ..config() };
     let error = fetch(&gone, stalled.clone()).unwrap_err();
     let stalled_first =
-        |stalled: &Stalled| matches!(stalled, Stalled::Poll { last: None, trouble: Some(Trouble::Request(_)), .. });
+        |stalled: &Stalled| matches!(stalled, Stalled::Poll { last: None, failure: Some(Failure::Request(_)), .. });
     assert!(matches!(&error, Error::Protocol(PimpError::Stalled(error)) if stalled_first(error)), "{error}");
     let sending = SenderConfig {
         stall_timeout: quick,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use penstock_wire::{Backoff, Limit};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Malformed, Result, Stalled, Trouble};
+use crate::error::{Error, Failure, Malformed, Result, Stalled};
 use crate::object::Object;
 use crate::payload::DecoderState;
 use crate::validate::{BoundedEnvelopes, json};
@@ -146,7 +146,7 @@ pub struct Consumer {
     phase: Phase,
     last_progress: Instant,
     backoff: Backoff,
-    trouble: Option<Trouble>,
+    failure: Option<Failure>,
     // Each event with the position after it.
     events: VecDeque<(ConsumerEvent, Position)>,
     position: Position,
@@ -179,7 +179,7 @@ impl Consumer {
             phase: Phase::Due(now.instant),
             last_progress: now.instant,
             backoff,
-            trouble: None,
+            failure: None,
             events: VecDeque::new(),
             position,
         }
@@ -312,17 +312,17 @@ impl Consumer {
         if now.instant < self.last_progress + self.config.stall_timeout {
             return Ok(());
         }
-        let (last, trouble) = (self.next.checked_sub(1), self.trouble.take());
-        self.end_with(Err(Stalled::Poll { timeout: self.config.stall_timeout, last, trouble }.into()))
+        let (last, failure) = (self.next.checked_sub(1), self.failure.take());
+        self.end_with(Err(Stalled::Poll { timeout: self.config.stall_timeout, last, failure }.into()))
     }
 
     /// Retry a poll that could not be made, or whose answer was lost (decision "restored").
     pub fn handle_failure(&mut self, now: Now, why: &str) {
-        self.retry(now, Trouble::Request(why.to_owned()));
+        self.retry(now, Failure::Request(why.to_owned()));
     }
 
-    fn retry(&mut self, now: Now, trouble: Trouble) {
-        self.trouble = Some(trouble);
+    fn retry(&mut self, now: Now, failure: Failure) {
+        self.failure = Some(failure);
         let pause = self.backoff.advance();
         self.poll_at(now.instant + pause);
     }
@@ -348,7 +348,7 @@ impl Consumer {
                 if status != 429 {
                     self.most = (self.most / 2).max(1);
                 }
-                self.retry(now, Trouble::Status(status));
+                self.retry(now, Failure::Status(status));
                 Ok(())
             }
             _ => self.end_with(Err(Error::of_response("the poll", status, body))),
@@ -373,7 +373,7 @@ impl Consumer {
             self.held.insert(envelope.index, envelope.into_owned());
             news = true;
         }
-        self.trouble = None;
+        self.failure = None;
         if news {
             self.last_progress = now.instant;
             self.backoff.reset();

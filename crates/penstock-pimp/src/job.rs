@@ -1,19 +1,18 @@
 //! The state of a job at a buffer, and the rules that depend on it.
 
+mod stored;
+
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::stored::FinalChunk;
+use self::stored::StoredJob;
 use crate::error::{Conflict, Error, Lost, Malformed, Result, Unwritable};
 use crate::key::LEEWAY_MS;
 use crate::validate::is_key;
 use crate::{Batch, Digest, Indices, Limits, Now, State, StatusBody};
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
 
 /// The settings of a new job.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -28,20 +27,6 @@ impl fmt::Debug for Settings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings").field("ttl_ms", &self.ttl_ms).finish_non_exhaustive()
     }
-}
-
-/// The final chunk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FinalChunk {
-    /// Its index.
-    pub index: u32,
-    /// Bytes of its value.
-    #[serde(rename = "octets")]
-    pub bytes: u64,
-    /// Whether it has an error.
-    pub failed: bool,
-    /// The payload's SHA-256, if the sender stated it.
-    pub sha256: Option<Digest>,
 }
 
 /// The result of a write (section 7).
@@ -66,35 +51,45 @@ pub struct PollResult {
     pub finished: bool,
 }
 
+/// What the buffer has of a job:
+///
+/// ```text
+///  Intact ─┬─ a store has lost a part ─▶ Lost
+///          └─ DELETE ─────────────────▶ Deleted
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    /// All of it, as far as the buffer knows.
+    Intact,
+    /// Less than it has acknowledged: writes and reads are refused until the job expires.
+    Lost,
+    /// Nothing: the job is kept only so that no token makes it again.
+    Deleted,
+}
+
 /// A job at the buffer, without its chunks.
 ///
 /// The caller stores a job together with the chunks of a write: it changes a copy, stores copy and chunks, and only
 /// then replaces the job by the copy. So a 201 means that the chunks are on disk, and a write is stored completely or
 /// not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredJob", into = "StoredJob")]
 pub struct Job {
     write_key: Digest,
     /// When the key expires, if it is a signed token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     write_until: Option<u64>,
     /// The latest expiry of the signed tokens that were its key; 0: there were none.
-    #[serde(default, skip_serializing_if = "is_zero")]
     tokens_until: u64,
-    /// The job was deleted, and is kept only so that no token makes it again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    deleted: bool,
     read_key: Option<Digest>,
     generation: u64,
     created_at: u64,
     ttl: u64,
     indices: Indices,
-    #[serde(rename = "octets")]
     bytes: u64,
     done: Option<FinalChunk>,
+    /// The consumer has cancelled the job. Its writer still ends it, and its buffer may lose or delete it.
     cancelled: bool,
-    /// The buffer has lost a part of the job.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    lost: bool,
+    storage: Storage,
 }
 
 impl Job {
@@ -114,7 +109,6 @@ impl Job {
             write_key: Digest::of(key.as_bytes()),
             write_until: None,
             tokens_until: 0,
-            deleted: false,
             read_key: settings.read_key.map(|key| Digest::of(key.as_bytes())),
             generation: 1,
             created_at: now.unix_millis(),
@@ -123,7 +117,7 @@ impl Job {
             bytes: 0,
             done: None,
             cancelled: false,
-            lost: false,
+            storage: Storage::Intact,
         })
     }
 
@@ -142,7 +136,7 @@ impl Job {
         if now.unix_millis() >= self.expires_at() {
             return State::Expired;
         }
-        if self.lost {
+        if !self.is_intact() {
             return State::Failed;
         }
         match &self.done {
@@ -207,23 +201,32 @@ impl Job {
     pub fn into_deleted(self, now: Now, limits: &Limits) -> Self {
         let until = now.unix_millis().saturating_add(limits.ttl).saturating_add(LEEWAY_MS);
         let (indices, tokens_until) = (Indices::new(), self.tokens_until.max(until));
-        Self { indices, tokens_until, bytes: 0, done: None, deleted: true, ..self }
+        Self { indices, tokens_until, bytes: 0, done: None, storage: Storage::Deleted, ..self }
     }
 
     /// Mark the job as damaged, because its buffer has lost chunks or its progress: from now on writes and reads are
     /// refused with that reason.
     pub const fn set_lost(&mut self) {
-        self.lost = true;
+        match self.storage {
+            Storage::Intact => self.storage = Storage::Lost,
+            Storage::Lost | Storage::Deleted => {}
+        }
     }
 
-    /// Return whether the buffer has all of it, as far as it knows.
+    /// Return whether the buffer has lost nothing of it, as far as it knows.
     pub const fn is_intact(&self) -> bool {
-        !self.lost
+        match self.storage {
+            Storage::Intact | Storage::Deleted => true,
+            Storage::Lost => false,
+        }
     }
 
     /// Return whether it was deleted. A store keeps no chunks of a deleted job.
     pub const fn is_deleted(&self) -> bool {
-        self.deleted
+        match self.storage {
+            Storage::Intact | Storage::Lost => false,
+            Storage::Deleted => true,
+        }
     }
 
     /// Return whether its key is a signed token other than this one, so that a token signed later may replace it.
@@ -247,17 +250,14 @@ impl Job {
     }
 
     fn check_known(&self) -> Result<()> {
-        if self.deleted { Err(Error::NotFound) } else { Ok(()) }
+        if self.is_deleted() { Err(Error::NotFound) } else { Ok(()) }
     }
 
     fn check_life(&self, now: Now) -> Result<()> {
         if self.state(now) == State::Expired {
             return Err(Error::Expired { ttl: self.ttl });
         }
-        if self.lost {
-            return Err(Lost::Part.into());
-        }
-        Ok(())
+        if self.is_intact() { Ok(()) } else { Err(Lost::Part.into()) }
     }
 
     /// Check that this key may write now. A buffer calls this before it reads a body.
@@ -418,5 +418,55 @@ impl Job {
     /// Handle a DELETE: the job and its chunks may be deleted (decision 10).
     pub fn handle_delete(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_writer(now, bearer)
+    }
+}
+
+impl From<StoredJob> for Job {
+    fn from(stored: StoredJob) -> Self {
+        let storage = match (stored.deleted, stored.lost) {
+            (false, false) => Storage::Intact,
+            (false, true) => Storage::Lost,
+            // No buffer wrote both: a lost job cannot be deleted, and a deleted one has nothing that can be lost.
+            (true, _) => Storage::Deleted,
+        };
+        Self {
+            write_key: stored.write_key,
+            write_until: stored.write_until,
+            tokens_until: stored.tokens_until,
+            read_key: stored.read_key,
+            generation: stored.generation,
+            created_at: stored.created_at,
+            ttl: stored.ttl,
+            indices: stored.indices,
+            bytes: stored.bytes,
+            done: stored.done,
+            cancelled: stored.cancelled,
+            storage,
+        }
+    }
+}
+
+impl From<Job> for StoredJob {
+    fn from(job: Job) -> Self {
+        let (deleted, lost) = match job.storage {
+            Storage::Intact => (false, false),
+            Storage::Lost => (false, true),
+            Storage::Deleted => (true, false),
+        };
+        Self {
+            write_key: job.write_key,
+            write_until: job.write_until,
+            tokens_until: job.tokens_until,
+            deleted,
+            read_key: job.read_key,
+            generation: job.generation,
+            created_at: job.created_at,
+            ttl: job.ttl,
+            indices: job.indices,
+            bytes: job.bytes,
+            done: job.done,
+            cancelled: job.cancelled,
+            lost,
+        }
     }
 }

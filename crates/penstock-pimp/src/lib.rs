@@ -35,7 +35,7 @@ pub use consumer::{Consumer, ConsumerConfig, ConsumerEvent, Poll};
 pub use digest::Digest;
 pub use envelope::Envelope;
 pub use error::{
-    Code, Conflict, Corrupt, Error, Lost, Malformed, Misuse, Rejection, Result, Stalled, Trouble, Unwritable,
+    Code, Conflict, Corrupt, Error, Failure, Lost, Malformed, Misuse, Rejection, Result, Stalled, Unwritable,
 };
 pub use id::JobId;
 pub use indices::Indices;

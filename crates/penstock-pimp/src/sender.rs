@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use penstock_wire::Backoff;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Conflict, Error, Misuse, Result, Stalled, Trouble, Unwritable};
+use crate::error::{Conflict, Error, Failure, Misuse, Result, Stalled, Unwritable};
 use crate::metadata::is_textual;
 use crate::response::Answer;
 use crate::{Code, ContentEncoding, Digest, Envelope, JobId, Metadata, Now};
@@ -93,7 +93,7 @@ pub struct Sender {
     // Chunks cut off from requests that were too large.
     rest: VecDeque<EncodedEnvelope>,
     // Since when writes have failed, and why.
-    failing: Option<(Instant, Trouble)>,
+    failing: Option<(Instant, Failure)>,
     backoff: Backoff,
     // Some chunks were already stored. From then on, in any phase, each chunk is sent alone, so that none is written
     // after another writer's.
@@ -406,9 +406,9 @@ impl Sender {
         self.check_over()?;
         let timeout = self.config.stall_timeout;
         let due = self.failing.take_if(|(since, _)| now.instant >= *since + timeout);
-        let Some((_, trouble)) = due else { return Ok(()) };
+        let Some((_, failure)) = due else { return Ok(()) };
         let index = self.request.as_ref().map_or(self.next, |request| request.first);
-        self.over(Stalled::Write { index, timeout, trouble }.into())
+        self.over(Stalled::Write { index, timeout, failure }.into())
     }
 
     /// Fail with the error of a job that is over.
@@ -425,14 +425,14 @@ impl Sender {
 
     /// Retry a request that could not be made, or whose answer was lost. Repeating it is safe (section 7).
     pub fn handle_failure(&mut self, now: Now, why: &str) {
-        self.retry(now, Trouble::Request(why.to_owned()));
+        self.retry(now, Failure::Request(why.to_owned()));
     }
 
-    fn retry(&mut self, now: Now, trouble: Trouble) {
+    fn retry(&mut self, now: Now, failure: Failure) {
         let Some(request) = &mut self.request else { return };
         request.again = Some(now.instant + self.backoff.advance());
         let since = self.failing.as_ref().map_or(request.since, |(since, _)| *since);
-        self.failing = Some((since, trouble));
+        self.failing = Some((since, failure));
     }
 
     /// Handle the buffer's answer.
@@ -446,7 +446,7 @@ impl Sender {
             200 if probes => self.probed(now, body),
             200 | 201 if !probes => self.taken(now, status, &Answer::decode(body)),
             429 | 500..=599 => {
-                self.retry(now, Trouble::Status(status));
+                self.retry(now, Failure::Status(status));
                 Ok(())
             }
             _ => self.rejected(now, status, body),
@@ -507,7 +507,7 @@ impl Sender {
                 Ok(())
             }
             Ok(ProbeOutcome::Missing(index)) => {
-                self.retry(now, Trouble::Withheld { index });
+                self.retry(now, Failure::Withheld { index });
                 Ok(())
             }
             Ok(ProbeOutcome::Different { index, end }) => self.displaced(index, end),

@@ -30,7 +30,7 @@ pub use frame::{
     DeadTask, DeadTasks, ErrorCode, Failed, Failure, Frame, HEADER, Opcode, Prefetch, StatsResponse, Submit,
     SubmitOnce, Task, TaskId, Types, VERSION,
 };
-pub use journal::{Group, Journal, Label, Lsn, Record, RecoveredTask, Recovery, Write};
+pub use journal::{Group, Journal, Label, Lsn, Record, RecoveredState, RecoveredTask, Recovery, Write};
 pub use limits::{LARGEST, REASON};
 pub use penstock_pool::{AllocError, Block, BlockError, ClassStats, ConfigError, Pool, PoolConfig, SharedPool, Stats};
 pub use penstock_wire::ErrorKind;

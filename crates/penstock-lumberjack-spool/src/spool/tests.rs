@@ -17,7 +17,8 @@ use twox_hash::XxHash3_64;
 
 use super::*;
 use crate::{
-    Ack, FolderStore, Missing, Misuse, ObjectStore, Plan, PlanLimits, Reader, RemoteStore, RowRange, Service, plan,
+    Ack, FolderStore, Missing, Misuse, ObjectStore, Plan, PlanLimits, Reader, RemoteStore, RowRange, Service, Unreadable,
+    plan,
 };
 
 /// In memory, where there is such a place: thousands of crash images are opened.
@@ -84,6 +85,18 @@ fn is_full(error: &Error) -> bool {
 
 fn missing(error: &Error) -> Option<Missing> {
     std::error::Error::source(error)?.downcast_ref().copied()
+}
+
+fn unreadable(error: &Error) -> Option<&Unreadable> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+/// The first and the last row that an error tells to be lost.
+fn lost_rows(error: &Error) -> Option<(u64, u64)> {
+    match unreadable(error)? {
+        Unreadable::Rows { first, last, .. } => Some((*first, *last)),
+        Unreadable::EarlierFormat | Unreadable::Header | Unreadable::Headless | Unreadable::Record { .. } => None,
+    }
 }
 
 fn folder_store(folder: &Path) -> Arc<dyn Store> {
@@ -219,8 +232,9 @@ fn a_segment_whose_header_changed_is_named_and_written_again_where_a_record_is_b
             let is_mended = damaged.len() > 100;
             assert_eq!(opened.is_ok(), is_mended);
             for error in [read.err(), opened.err()].into_iter().flatten() {
-                let error = error.to_string();
-                assert!(error.contains(path.to_str().unwrap()) && error.contains("header is damaged"), "{error}");
+                let reason = if is_mended { Unreadable::Header } else { Unreadable::Headless };
+                assert_eq!(unreadable(&error), Some(&reason), "{error}");
+                assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
             }
             assert_eq!(&fs::read(path).unwrap(), if is_mended { &whole } else { &damaged });
         }

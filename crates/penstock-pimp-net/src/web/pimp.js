@@ -466,7 +466,7 @@ export class Job {
     const { pollInterval, maxPollInterval, stallTimeout, wait } = this.#options;
     /** @type {Map<number, Envelope>} */
     const held = new Map((await this.#kept()).map((chunk) => [chunk.index, chunk]));
-    let [bytes, pause, trouble, lastProgress] = [0, pollInterval, "", performance.now()];
+    let [bytes, pause, failure, lastProgress] = [0, pollInterval, "", performance.now()];
     // No more than an answer holds, however long they are.
     const fit = Math.max(Math.floor((ANSWER - MIB) / (this.#limits.value * ESCAPED)), 1);
     let [limit = 1, most = 1] = AT_ONCE.map((count) => Math.min(count, fit));
@@ -480,7 +480,7 @@ export class Job {
       const left = lastProgress + stallTimeout - began;
       if (left <= 0) {
         const last = this.nextIndex ? `the last is ${this.nextIndex - 1}` : "none came";
-        throw new PimpError("STALLED", `no new chunk within ${stallTimeout} ms: ${last}${trouble}`);
+        throw new PimpError("STALLED", `no new chunk within ${stallTimeout} ms: ${last}${failure}`);
       }
       let from = this.nextIndex;
       while (held.has(from)) from += 1;
@@ -491,14 +491,14 @@ export class Job {
       } catch (error) {
         if (error instanceof PimpError && ["EXPIRED", "NOT_FOUND"].includes(error.code)) await this.#keep?.forget(this.url).catch(() => {});
         if (!(error instanceof PimpError) || error.code !== "UNAVAILABLE") throw error;
-        trouble = `; ${error.message}`;
+        failure = `; ${error.message}`;
         // A gateway may cut answers above its limit: from now on no more than half as many are asked for.
         limit = most = Math.max(limit >> 1, 1);
         await this.#pause(Math.min(pause, left));
         pause = Math.min(pause * 2, maxPollInterval);
         continue;
       }
-      trouble = "";
+      failure = "";
       if (news.length === limit) limit = performance.now() - began > SLOW ? Math.max(limit >> 1, 1) : Math.min(limit * 2, most);
       await this.#kept(news);
       for (const chunk of news) {

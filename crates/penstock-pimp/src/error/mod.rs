@@ -143,31 +143,31 @@ pub enum Lost {
 #[non_exhaustive]
 pub enum Stalled {
     /// A chunk could not be written.
-    #[error("chunk {index} could not be written within {} ms: {trouble}", .timeout.as_millis())]
+    #[error("chunk {index} could not be written within {} ms: {failure}", .timeout.as_millis())]
     Write {
         /// The chunk.
         index: u32,
         /// How long the write was retried.
         timeout: Duration,
         /// Why the last attempt failed.
-        trouble: Trouble,
+        failure: Failure,
     },
     /// No chunk arrived.
-    #[error("no new chunk within {} ms: {}{}", .timeout.as_millis(), Last(*.last), Behind(.trouble))]
+    #[error("no new chunk within {} ms: {}{}", .timeout.as_millis(), Last(*.last), Behind(.failure))]
     Poll {
         /// How long no chunk arrived.
         timeout: Duration,
         /// The last chunk that arrived.
         last: Option<u32>,
         /// Why the last poll failed, if it did.
-        trouble: Option<Trouble>,
+        failure: Option<Failure>,
     },
 }
 
 /// Why a request is retried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum Failure {
     /// It could not be made, or its answer did not come.
     #[error("{0}")]
     Request(String),
@@ -351,11 +351,11 @@ impl fmt::Display for Last {
     }
 }
 
-/// Formats a trouble, if there is one, after a semicolon.
-struct Behind<'a>(&'a Option<Trouble>);
+/// Formats a failure, if there is one, after a semicolon.
+struct Behind<'a>(&'a Option<Failure>);
 
 impl fmt::Display for Behind<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |trouble| write!(f, "; {trouble}"))
+        self.0.as_ref().map_or(Ok(()), |failure| write!(f, "; {failure}"))
     }
 }

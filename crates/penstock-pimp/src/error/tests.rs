@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use penstock_wire::{ErrorKind, LimitExceeded};
 
-use super::{Code, Conflict, Corrupt, Error, Lost, Malformed, Misuse, Stalled, Trouble, Unwritable};
+use super::{Code, Conflict, Corrupt, Error, Failure, Lost, Malformed, Misuse, Stalled, Unwritable};
 use crate::digest::Digest;
 use crate::id::JobId;
 
@@ -134,9 +134,9 @@ fn every_end_of_a_job_has_its_message_and_its_code() {
         ],
     );
     check(Code::Cancelled, [(Error::Cancelled, "the consumer has cancelled the job")]);
-    let (refused, busy, withheld) = (Trouble::Request(why()), Trouble::Status(503), Trouble::Withheld { index: 1 });
-    let write = |trouble| Stalled::Write { index: 1, timeout: Duration::from_millis(9), trouble }.into();
-    let poll = |last, trouble| Stalled::Poll { timeout: Duration::from_millis(9), last, trouble }.into();
+    let (refused, busy, withheld) = (Failure::Request(why()), Failure::Status(503), Failure::Withheld { index: 1 });
+    let write = |failure| Stalled::Write { index: 1, timeout: Duration::from_millis(9), failure }.into();
+    let poll = |last, failure| Stalled::Poll { timeout: Duration::from_millis(9), last, failure }.into();
     check(
         Code::Stalled,
         [

@@ -116,7 +116,7 @@ impl Phase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Conflict, Stalled, Trouble};
+    use crate::{Conflict, Failure, Stalled};
 
     fn failing(error: Option<Error>, moved: bool) -> Phase {
         Phase::Failing { why: "why".to_owned(), error, moved }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn nothing_changes_a_job_that_is_over() {
         let timeout = std::time::Duration::from_secs(30);
-        let stalled = Error::from(Stalled::Write { index: 1, timeout, trouble: Trouble::Status(503) });
+        let stalled = Error::from(Stalled::Write { index: 1, timeout, failure: Failure::Status(503) });
         for (mut phase, over) in [
             (Phase::Open, Phase::Broken(stalled.clone())),
             (Phase::Whole, Phase::Broken(stalled.clone())),

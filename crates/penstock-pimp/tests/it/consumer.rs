@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use penstock_pimp::{Code, Consumer, ConsumerConfig, ConsumerEvent, Digest, Error, JobId, Now, Stalled, Trouble};
+use penstock_pimp::{Code, Consumer, ConsumerConfig, ConsumerEvent, Digest, Error, Failure, JobId, Now, Stalled};
 use penstock_testkit::clock::FakeClock;
 use serde_json::{Value, json};
 
@@ -144,8 +144,8 @@ fn a_stall_is_an_error_that_names_the_last_index() {
         pair.clock.advance_to(pair.consumer.poll_timeout().expect("not over"));
         let now = pair.now();
         if let Err(error) = pair.consumer.handle_timeout(now) {
-            let (timeout, trouble) = (Duration::from_secs(30), Some(Trouble::Status(503)));
-            assert_eq!(error, Stalled::Poll { timeout, last: Some(1), trouble }.into());
+            let (timeout, failure) = (Duration::from_secs(30), Some(Failure::Status(503)));
+            assert_eq!(error, Stalled::Poll { timeout, last: Some(1), failure }.into());
             break;
         }
         if pair.consumer.poll_transmit(now).is_some() {
@@ -157,7 +157,7 @@ fn a_stall_is_an_error_that_names_the_last_index() {
 }
 
 #[test]
-fn refusals_are_final_and_troubles_are_not() {
+fn refusals_are_final_and_failures_are_not() {
     for (status, code) in
         [(401, Code::Unauthorized), (404, Code::NotFound), (410, Code::Expired), (418, Code::UnexpectedStatus)]
     {

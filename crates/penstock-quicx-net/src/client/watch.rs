@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_io::runtime;
+use penstock_io::sync::Latch;
 use penstock_quicx::TaskId;
-use tokio::sync::{Mutex as Turn, mpsc, watch};
+use tokio::sync::{Mutex as Turn, mpsc};
 
 use super::producer::{Outcome, Producer};
 use crate::{Misuse, Result};
@@ -23,7 +24,7 @@ pub struct Watch {
     producer: Arc<Producer>,
     places: mpsc::Sender<Watched>,
     outcomes: Turn<mpsc::Receiver<Watched>>,
-    closed: watch::Sender<bool>,
+    closed: Latch,
 }
 
 impl fmt::Debug for Watch {
@@ -40,18 +41,16 @@ impl Watch {
 
     fn bounded(producer: Arc<Producer>, most: usize) -> Self {
         let (places, outcomes) = mpsc::channel(most);
-        Self { producer, places, outcomes: Turn::new(outcomes), closed: watch::Sender::new(false) }
+        Self { producer, places, outcomes: Turn::new(outcomes), closed: Latch::default() }
     }
 
     /// Watch a task. Waits while too many are watched whose outcome was not taken.
     pub async fn add(&self, id: TaskId) -> Result<()> {
-        let mut closing = self.closed.subscribe();
-        let place = tokio::select! {
-            biased;
-            // An error would mean that this was dropped, which cannot happen during the borrow.
-            _ = closing.wait_for(|closed| *closed) => return Err(Misuse::ProducerClosed.into()),
-            place = self.places.clone().reserve_owned() => place.map_err(|_| Misuse::ProducerClosed)?,
-        };
+        if self.closed.is_set() {
+            return Err(Misuse::ProducerClosed.into());
+        }
+        let place = self.closed.unless_set(self.places.clone().reserve_owned()).await.ok_or(Misuse::ProducerClosed)?;
+        let place = place.map_err(|_| Misuse::ProducerClosed)?;
         let producer = Arc::clone(&self.producer);
         runtime::spawn(async move { drop(place.send((id, producer.observe(id).await))) })?;
         Ok(())
@@ -68,7 +67,7 @@ impl Watch {
 
     /// Close the producer's connection: no task is watched any more, and the outcomes of those that are become errors.
     pub fn close(&self) {
-        self.closed.send_replace(true);
+        self.closed.set();
         self.producer.close();
     }
 }

@@ -12,7 +12,7 @@ use penstock_io::unix::SocketFile;
 use crate::Result;
 use crate::daemon::options::DaemonOptions;
 use crate::daemon::serve::Connection;
-use crate::daemon::state::{Shared, flag_set};
+use crate::daemon::state::{Phase, Shared};
 
 /// Listening sockets. Dropping this closes them and removes the socket's file.
 pub(super) struct Listeners {
@@ -56,7 +56,7 @@ impl Listeners {
             let shared = Arc::clone(shared);
             runtime.handle().spawn(async move {
                 let serve = |accepted| drop(tokio::spawn(serve(accepted, Arc::clone(&shared))));
-                listener.run(flag_set(&shared.stop), serve).await;
+                listener.run(shared.reached(Phase::Draining), serve).await;
             });
         }
         self.file

@@ -4,7 +4,7 @@ use std::fmt;
 
 use penstock_io::metrics::{Page, Source};
 
-use super::state::Shared;
+use super::state::{Phase, Shared};
 
 impl Source for Shared {
     fn write(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -62,6 +62,6 @@ impl Source for Shared {
     }
 
     fn is_healthy(&self) -> bool {
-        !*self.stop.borrow()
+        self.phase() == Phase::Running
     }
 }

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use self::journal::Folder;
 use self::listening::Listeners;
 pub use self::options::DaemonOptions;
-use self::state::Shared;
+use self::state::{Phase, Shared};
 use crate::{Error, Misuse, Result};
 use penstock_io::unix::SocketFile;
 
@@ -117,9 +117,7 @@ impl Daemon {
 
     /// Wait until a client requests a stop.
     pub async fn asked_to_stop(&self) -> Result<()> {
-        let mut asked = self.0.get()?.shared.asked.subscribe();
-        // An error means that the daemon has ended.
-        let _ = asked.wait_for(|asked| *asked).await;
+        self.0.get()?.shared.stop_requested.wait().await;
         Ok(())
     }
 
@@ -152,14 +150,13 @@ async fn stop(shared: &Arc<Shared>, socket: Option<Arc<SocketFile>>, drain: Dura
     if let Some(socket) = socket {
         socket.remove();
     }
-    shared.stop.send_replace(true);
     {
         let mut state = shared.lock();
         state.queue.stop();
+        shared.enter(Phase::Draining);
         shared.settle(&mut state, None);
     }
-    let mut changed = shared.drained.subscribe();
-    if timeout(drain, changed.wait_for(|drained| *drained)).await.is_err() {
+    if timeout(drain, shared.reached(Phase::Drained)).await.is_err() {
         tracing::warn!(tasks = shared.lock().queue.held(), "workers did not finish before the timeout");
     }
     let journaled = shared.journal.get().is_some();
@@ -204,7 +201,6 @@ impl Drop for Daemon {
             if let Some(socket) = &running.socket {
                 socket.remove();
             }
-            running.shared.stop.send_replace(true);
             running.shared.cut();
             running.shared.close_journal();
             if let Some(metrics) = running.metrics.get() {

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 use tokio::time::{sleep, sleep_until};
 
-use super::state::{Shared, State};
+use super::state::{Phase, Shared, State};
 
 /// Consecutive reads and writes before other tasks run.
 const TURNS: usize = 16;
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let mut state = shared.lock();
         state.watch(self.id, &self.name, cx.waker());
         for _ in 0..TURNS {
-            if state.cut {
+            if shared.phase() == Phase::Ended {
                 return Poll::Ready(Ok(Next::Close));
             }
             self.write(cx, &mut state)?;
@@ -189,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         state.watch(self.id, &self.name, cx.waker());
-        if state.cut {
+        if shared.phase() == Phase::Ended {
             return Poll::Ready(Ok(()));
         }
         self.write(cx, &mut state)?;

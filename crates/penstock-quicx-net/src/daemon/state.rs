@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use penstock_io::admission::Admission;
 use penstock_io::metrics::Histogram;
 use penstock_io::runtime::cores;
-use penstock_io::sync::lock;
+use penstock_io::sync::{Latch, lock};
 use penstock_log::GroupCommit;
 use penstock_quicx::{ConnectionId, Event, Queue};
 use tokio::sync::{Notify, watch};
@@ -16,6 +16,25 @@ use tokio::time::sleep_until;
 /// The size of the read buffer, which all connections share, so that a silent connection needs none.
 const READ: usize = 64 << 10;
 const NO_DEADLINE: Duration = Duration::from_secs(3_600);
+
+/// How far a daemon is on its way to its end:
+///
+/// ```text
+///          Daemon::stop           no worker holds a task          the output is written
+///  Running ───────────▶ Draining ───────────────────────▶ Drained ─────────────────────▶ Ended
+///     │                    │                                                               ▲
+///     │  it is dropped     │  it is dropped, or the time for the drain is over             │
+///     └────────────────────┴───────────────────────────────────────────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Running,
+    /// No connection is accepted and no task delivered; workers finish the tasks that they hold.
+    Draining,
+    Drained,
+    /// All connections close, and all other tasks return.
+    Ended,
+}
 
 /// The state that a daemon's tasks share.
 #[derive(Debug)]
@@ -27,11 +46,10 @@ pub(super) struct Shared {
     pub(super) wrote: Notify,
     /// The writer of the journal, if there is one. It shares this state, so the owner closes it.
     pub(super) journal: OnceLock<GroupCommit<()>>,
-    /// Accept no more connections; close all connections; a client requests a stop; no worker holds a task.
-    pub(super) stop: watch::Sender<bool>,
-    pub(super) cut: watch::Sender<bool>,
-    pub(super) asked: watch::Sender<bool>,
-    pub(super) drained: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
+    /// Set when a client requests a stop. The phase does not tell: the daemon's owner decides when to stop, and may stop
+    /// the daemon without a request.
+    pub(super) stop_requested: Latch,
     pub(super) admission: Arc<Admission>,
     pub(super) idle_timeout: Option<Duration>,
     /// The cores that this process may use.
@@ -46,8 +64,6 @@ pub(super) struct State {
     /// The waker of each connection by its index, and its name in logs.
     wakers: Vec<Option<(Waker, Arc<str>, ConnectionId)>>,
     armed: Option<Instant>,
-    /// Set when all connections must close.
-    pub(super) cut: bool,
 }
 
 impl Shared {
@@ -58,15 +74,12 @@ impl Shared {
                 scratch: vec![0; READ].into_boxed_slice(),
                 wakers: Vec::new(),
                 armed: None,
-                cut: false,
             }),
             time: Notify::new(),
             wrote: Notify::new(),
             journal: OnceLock::new(),
-            stop: watch::Sender::new(false),
-            cut: watch::Sender::new(false),
-            asked: watch::Sender::new(false),
-            drained: watch::Sender::new(false),
+            phase: watch::Sender::new(Phase::Running),
+            stop_requested: Latch::default(),
             admission,
             idle_timeout,
             cores: cores(),
@@ -78,12 +91,33 @@ impl Shared {
         lock(&self.state)
     }
 
+    pub(super) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// Enter a phase, unless a later one has begun: a daemon may be dropped while it stops.
+    pub(super) fn enter(&self, next: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let is_later = *phase < next;
+            if is_later {
+                *phase = next;
+            }
+            is_later
+        });
+    }
+
+    /// Wait until this phase or a later one has begun.
+    pub(super) async fn reached(&self, phase: Phase) {
+        // An error would mean that the sender was dropped, which cannot happen during the borrow.
+        let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
+    }
+
     /// End all connections and all other tasks.
     pub(super) fn cut(&self) {
-        let mut state = self.lock();
-        state.cut = true;
+        // A connection looks at the phase and stores its waker under this lock, so none misses the end.
+        let state = self.lock();
+        self.enter(Phase::Ended);
         state.wakers.iter().flatten().for_each(|(waker, ..)| waker.wake_by_ref());
-        self.cut.send_replace(true);
     }
 
     /// Write the journal's remaining records, and end its thread. Blocks.
@@ -116,8 +150,9 @@ impl Shared {
             // The work is returned if the daemon has ended.
             let _ = journal.push(());
         }
-        if state.queue.is_stopping() && state.queue.held() == 0 {
-            self.drained.send_replace(true);
+        // A client's STOP stops the queue before the daemon's owner drains the daemon.
+        if state.queue.is_stopping() && state.queue.held() == 0 && self.phase() == Phase::Draining {
+            self.enter(Phase::Drained);
         }
     }
 
@@ -142,7 +177,7 @@ impl Shared {
             Event::JournalWorks => tracing::info!("the journal can be written again"),
             Event::Stop { connection } => {
                 tracing::info!(peer = %peer(connection), "a client requested a stop");
-                self.asked.send_replace(true);
+                self.stop_requested.set();
             }
         }
     }
@@ -196,12 +231,7 @@ pub(super) async fn keep_time(shared: Arc<Shared>) {
                 shared.settle(&mut state, None);
             }
             () = shared.time.notified() => {}
-            () = flag_set(&shared.cut) => return,
+            () = shared.reached(Phase::Ended) => return,
         }
     }
-}
-
-/// Wait until a switch is set, or its owner is dropped.
-pub(super) async fn flag_set(switch: &watch::Sender<bool>) {
-    let _ = switch.subscribe().wait_for(|on| *on).await;
 }

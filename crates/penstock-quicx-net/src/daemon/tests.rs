@@ -4,16 +4,56 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use penstock_io::Busy;
+use penstock_io::admission::{Admission, Config};
 use penstock_io::runtime::block_on;
+use penstock_quicx::{Queue, QueueConfig};
+use tokio::time::timeout;
 
+use super::state::{Phase, Shared};
 use super::{Daemon, DaemonOptions};
 use crate::Error;
 
 fn on(socket: &Path) -> DaemonOptions {
     DaemonOptions { socket: Some(socket.to_owned()), ..DaemonOptions::default() }
+}
+
+fn shared() -> Shared {
+    let queue = Queue::new(Instant::now(), QueueConfig::default()).unwrap();
+    let admission = Admission::new(Config::new("a test", 1), Arc::default()).unwrap();
+    Shared::new(queue, admission, None)
+}
+
+#[test]
+fn a_phase_that_is_past_does_not_come_back() {
+    let shared = shared();
+    shared.cut();
+    shared.enter(Phase::Draining);
+    assert_eq!(shared.phase(), Phase::Ended);
+}
+
+#[test]
+fn a_queue_that_a_client_has_stopped_is_drained_once_the_daemon_stops() {
+    let shared = shared();
+    let mut state = shared.lock();
+    state.queue.stop();
+    shared.settle(&mut state, None);
+    assert_eq!(shared.phase(), Phase::Running);
+    shared.enter(Phase::Draining);
+    shared.settle(&mut state, None);
+    assert_eq!(shared.phase(), Phase::Drained);
+}
+
+#[test]
+fn a_daemon_that_its_owner_stops_was_not_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(on(&folder.path().join("quicx.sock"))).unwrap();
+    block_on(daemon.stop(Duration::ZERO)).unwrap().unwrap();
+    let asked = block_on(async { timeout(Duration::from_millis(50), daemon.asked_to_stop()).await }).unwrap();
+    assert!(asked.is_err());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use record::{Label, Record};
-pub use recovery::{RecoveredTask, Recovery};
+pub use recovery::{RecoveredState, RecoveredTask, Recovery};
 
 use crate::TaskId;
 

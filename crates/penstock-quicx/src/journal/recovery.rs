@@ -14,10 +14,8 @@ pub struct RecoveredTask {
     pub id: TaskId,
     /// Deliveries so far.
     pub attempts: u16,
-    /// Why it is on the dead list, if it is.
-    pub dead: Option<Vec<u8>>,
-    /// Whether that is what a worker has said.
-    pub verdict: bool,
+    /// Whether it is on the dead list.
+    pub state: RecoveredState,
     /// Its number in the order of submission.
     pub order: u64,
     /// Bytes of its type and payload, and of its key.
@@ -28,6 +26,28 @@ pub struct RecoveredTask {
     pub segment: u64,
     /// Where they begin there.
     pub offset: u64,
+}
+
+/// The state of a task that a journal holds:
+///
+/// ```text
+///           its last attempt failed
+///  Waiting ────────────────────────▶ Dead
+///     ▲      it is queued again        │
+///     └────────────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum RecoveredState {
+    /// It is not on the dead list: it is delivered, unless it has no attempts left.
+    #[default]
+    Waiting,
+    /// It is on the dead list.
+    Dead {
+        /// Why, as far as the dead list kept it.
+        reason: Vec<u8>,
+        /// Whether that is what a worker has said.
+        verdict: bool,
+    },
 }
 
 /// Finds out which tasks a journal holds, from its records in their order. Content is left where it is: only once it is
@@ -48,8 +68,8 @@ impl Recovery {
                 let offset = end.saturating_sub(bytes as u64);
                 // Written again it is as dead as it was, although a crash may have left nothing of what follows.
                 let before = before.filter(|task| task.order == order);
-                let (dead, verdict) = before.map_or((None, false), |task| (task.dead.take(), task.verdict));
-                let task = RecoveredTask { id, attempts, dead, verdict, order, bytes, once, segment, offset };
+                let state = before.map_or(RecoveredState::Waiting, |task| std::mem::take(&mut task.state));
+                let task = RecoveredTask { id, attempts, state, order, bytes, once, segment, offset };
                 self.tasks.insert(id.0, task);
                 self.lost.remove(&id.0);
             }
@@ -59,10 +79,11 @@ impl Recovery {
             }
             (Record::Delivered { attempts, .. }, Some(task)) => task.attempts = *attempts,
             (Record::Dead { attempts, reason, verdict, .. }, Some(task)) => {
-                (task.attempts, task.dead, task.verdict) = (*attempts, Some(reason.to_vec()), *verdict);
+                task.attempts = *attempts;
+                task.state = RecoveredState::Dead { reason: reason.to_vec(), verdict: *verdict };
             }
             (Record::Requeued { order, .. }, Some(task)) => {
-                (task.order, task.attempts, task.dead, task.verdict) = (*order, 0, None, false);
+                (task.order, task.attempts, task.state) = (*order, 0, RecoveredState::Waiting);
             }
             // Of a task whose segment went because it was gone.
             (Record::Delivered { .. } | Record::Dead { .. } | Record::Requeued { .. }, None) => {}
@@ -76,7 +97,7 @@ impl Recovery {
             Some(Record::Submit { id, order, attempts, .. }) => match self.tasks.get_mut(&id.0) {
                 Some(task) if task.order == order => task.attempts = attempts,
                 Some(task) => {
-                    (task.order, task.attempts, task.dead, task.verdict) = (order, attempts, None, false);
+                    (task.order, task.attempts, task.state) = (order, attempts, RecoveredState::Waiting);
                 }
                 None => {
                     self.lost.insert(id.0);
@@ -130,8 +151,8 @@ mod tests {
             } else {
                 recovery.apply(2, 100, &submit(1, b"\x01aone"));
             }
-            let found: Vec<_> = recovery.tasks().iter().map(|task| (task.dead.clone(), task.verdict)).collect();
-            assert_eq!(found, [(Some(b"why".to_vec()), true)]);
+            let found: Vec<_> = recovery.tasks().iter().map(|task| task.state.clone()).collect();
+            assert_eq!(found, [RecoveredState::Dead { reason: b"why".to_vec(), verdict: true }]);
             // One that has left the dead list is not, nor another one of its ID.
             recovery.apply(2, 200, &Record::Requeued { id: TaskId(1), order: 9 });
             recovery.apply(
@@ -139,10 +160,10 @@ mod tests {
                 300,
                 &Record::Submit { id: TaskId(1), order: 9, attempts: 0, content: b"\x01aone", once: false },
             );
-            assert_eq!(recovery.tasks()[0].dead, None);
+            assert_eq!(recovery.tasks()[0].state, RecoveredState::Waiting);
             recovery.apply(2, 400, &dead);
             recovery.apply(2, 500, &submit(1, b"\x01aother"));
-            assert_eq!(recovery.tasks()[0].dead, None);
+            assert_eq!(recovery.tasks()[0].state, RecoveredState::Waiting);
         }
     }
 
@@ -159,8 +180,9 @@ mod tests {
         recovery.apply_label(2, &submit(3, b"\x01athree").label());
         recovery.apply_label(2, &submit(4, b"\x01afour").label());
         recovery.apply(2, 300, &Record::Gone { id: TaskId(4) });
-        let found: Vec<_> = recovery.tasks().iter().map(|task| (task.id.0, task.segment, task.dead.clone())).collect();
-        assert_eq!(found, [(1, 1, Some(Vec::new())), (2, 1, None)]);
+        let found: Vec<_> = recovery.tasks().iter().map(|task| (task.id.0, task.segment, task.state.clone())).collect();
+        let dead = RecoveredState::Dead { reason: Vec::new(), verdict: true };
+        assert_eq!(found, [(1, 1, dead), (2, 1, RecoveredState::Waiting)]);
         assert_eq!(recovery.lost().collect::<Vec<_>>(), [TaskId(3)]);
     }
 }

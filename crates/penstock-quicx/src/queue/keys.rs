@@ -13,10 +13,34 @@ pub(super) type Key = [u8; SubmitOnce::KEY];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KeyOwner {
     pub(super) id: TaskId,
+    pub(super) state: KeyState,
+}
+
+/// How a key belongs to its task:
+///
+/// ```text
+///  remember ─▶ Own ────────┐  the task ends
+///                          ├───────────────▶ Ended
+///  merged ───▶ Merged ─────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyState {
+    /// The task has the key in its block.
+    Own,
+    /// The task stands for another submit, which had the key.
+    Merged,
     /// The task has ended: its ID may belong to another task.
-    pub(super) over: bool,
-    /// No live task has the key in its block.
-    loose: bool,
+    Ended,
+}
+
+impl KeyState {
+    /// Return whether no live task has the key in its block.
+    const fn is_loose(self) -> bool {
+        match self {
+            Self::Own => false,
+            Self::Merged | Self::Ended => true,
+        }
+    }
 }
 
 /// The keys of all tasks that are there, and the last ones of tasks that are over and of submits for which another task
@@ -42,12 +66,12 @@ impl Keys {
 
     /// Add a task's key.
     pub(super) fn remember(&mut self, key: Key, id: TaskId) {
-        self.known.insert(key, KeyOwner { id, over: false, loose: false });
+        self.known.insert(key, KeyOwner { id, state: KeyState::Own });
     }
 
     /// Add the key of a submit that was merged into this task.
     pub(super) fn merged(&mut self, key: Key, id: TaskId) {
-        self.known.insert(key, KeyOwner { id, over: false, loose: true });
+        self.known.insert(key, KeyOwner { id, state: KeyState::Merged });
         self.merged.entry(id.0).or_default().push_back(key);
         self.add_loose(key);
     }
@@ -56,13 +80,13 @@ impl Keys {
     pub(super) fn over(&mut self, id: TaskId, own: Option<Key>) {
         for key in self.take_merged(id) {
             if let Some(keyed) = self.known.get_mut(&key) {
-                keyed.over = true;
+                keyed.state = KeyState::Ended;
             }
         }
         if let Some(key) = own
             && let Some(keyed) = self.known.get_mut(&key)
         {
-            (keyed.over, keyed.loose) = (true, true);
+            keyed.state = KeyState::Ended;
             self.add_loose(key);
         }
     }
@@ -86,7 +110,7 @@ impl Keys {
             && let Some(oldest) = self.loose.pop_front()
         {
             // A forgotten key may have been submitted again, as a task's own.
-            let Some(keyed) = self.find(oldest).filter(|keyed| keyed.loose) else { continue };
+            let Some(keyed) = self.find(oldest).filter(|keyed| keyed.state.is_loose()) else { continue };
             self.known.remove(&oldest);
             if let Some(merged) = self.merged.get_mut(&keyed.id.0) {
                 if merged.front() == Some(&oldest) {
@@ -118,7 +142,7 @@ mod tests {
         assert_eq!(ids(&keys, 1..6), [Some(1), None, None, Some(1), Some(1)]);
         keys.over(TaskId(1), Some([1; 16]));
         assert_eq!(ids(&keys, 1..6), [Some(1), None, None, None, Some(1)]);
-        assert!(keys.find([5; 16]).is_some_and(|keyed| keyed.over));
+        assert!(keys.find([5; 16]).is_some_and(|keyed| keyed.state == KeyState::Ended));
         assert!(keys.merged.is_empty());
     }
 

@@ -44,7 +44,9 @@ use task::{State, Task, Tasks, Tick};
 use timer::Timer;
 
 use crate::error::{Limit, Misuse, Result};
-use crate::{Accepts, ErrorCode, Failure, Frame, Journal, Lsn, RecoveredTask, StatsResponse, TaskId, Write};
+use crate::{
+    Accepts, ErrorCode, Failure, Frame, Journal, Lsn, RecoveredState, RecoveredTask, StatsResponse, TaskId, Write,
+};
 
 /// A task queue in fixed memory.
 ///
@@ -202,12 +204,14 @@ impl Queue {
         }
         self.remember_unique(place);
         let most = self.kinds.get(kind).map_or(u16::MAX, |kind| kind.policy.attempts);
-        match &task.dead {
-            Some(reason) => self.bury(place, reason, task.verdict),
+        match &task.state {
+            RecoveredState::Dead { reason, verdict } => self.bury(place, reason, *verdict),
             // Its worker's connection has ended with the earlier process (decision 7): a task that takes the daemon
             // down with it is not delivered forever.
-            None if task.attempts >= most => self.die(now, place, b"the daemon ended during the last delivery", false),
-            None => self.start(now, place),
+            RecoveredState::Waiting if task.attempts >= most => {
+                self.die(now, place, b"the daemon ended during the last delivery", false);
+            }
+            RecoveredState::Waiting => self.start(now, place),
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::hash::BuildHasher as _;
 
 use penstock_pool::AllocError;
 
-use super::keys::Key;
+use super::keys::{Key, KeyState};
 use super::task::{State, Task, Tick};
 use super::timer::Timer;
 use super::{ConnectionId, Queue};
@@ -40,12 +40,13 @@ impl Queue {
             let kind = String::from_utf8_lossy(submit.kind);
             return Err((ErrorCode::UnknownType, format!("tasks of type {kind} are not taken here")));
         }
-        if let Some(task) = key.and_then(|key| self.keys.find(key)) {
-            // The ID of a unique task that has ended may belong to another task.
-            return Ok(match (task.over, self.tasks.find(task.id)) {
-                (false, Some(place)) => Accepted::There(place),
-                (true, _) | (_, None) => Accepted::Over(task.id),
-            });
+        if let Some(owner) = key.and_then(|key| self.keys.find(key)) {
+            let place = match owner.state {
+                KeyState::Own | KeyState::Merged => self.tasks.find(owner.id),
+                // The ID of a unique task that has ended may belong to another task.
+                KeyState::Ended => None,
+            };
+            return Ok(place.map_or(Accepted::Over(owner.id), Accepted::There));
         }
         let Some(kind) = self.kinds.enter(submit.kind, &self.config) else {
             return full(&format!("there are {} types of tasks already", self.config.types));

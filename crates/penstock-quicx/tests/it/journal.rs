@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use penstock_pool::PoolConfig;
-use penstock_quicx::{Journal, Limit, Record, TaskId, Write};
+use penstock_quicx::{Journal, Limit, Record, RecoveredState, TaskId, Write};
 use proptest::prelude::*;
 
 use crate::fuzzing::bytes::{quicx_frames, quicx_journal};
@@ -207,8 +207,14 @@ fn held(log: &ModelLog) -> Model {
     let tasks = recovery.tasks();
     assert!(tasks.is_sorted_by_key(|task| task.order));
     let held = tasks.iter().map(|task| {
-        assert_eq!(task.verdict, task.dead.as_ref().is_some_and(|reason| reason.len() > 20));
-        (task.id.0, (task.order, task.attempts, task.dead.clone(), log.content(task).to_vec()))
+        let reason = match &task.state {
+            RecoveredState::Waiting => None,
+            RecoveredState::Dead { reason, verdict } => {
+                assert_eq!(*verdict, reason.len() > 20);
+                Some(reason.clone())
+            }
+        };
+        (task.id.0, (task.order, task.attempts, reason, log.content(task).to_vec()))
     });
     held.collect()
 }

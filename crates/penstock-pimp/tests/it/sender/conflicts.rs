@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_pimp::{Code, Conflict, SenderEvent, Stalled, Transmit, Trouble};
+use penstock_pimp::{Code, Conflict, Failure, SenderEvent, Stalled, Transmit};
 
 use crate::sender::Pair;
 
@@ -143,8 +143,8 @@ fn a_look_that_brings_nothing_goes_again_and_ends_as_a_stall() {
         pair.clock.advance_to(due);
         let now = pair.now();
         if let Err(error) = pair.sender.handle_timeout(now) {
-            let trouble = Trouble::Withheld { index: 1 };
-            assert_eq!(error, Stalled::Write { index: 1, timeout: Duration::from_secs(30), trouble }.into());
+            let failure = Failure::Withheld { index: 1 };
+            assert_eq!(error, Stalled::Write { index: 1, timeout: Duration::from_secs(30), failure }.into());
             assert_eq!(pair.clock.instant() - began, Duration::from_secs(30));
             return;
         }

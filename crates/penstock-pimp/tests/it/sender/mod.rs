@@ -6,7 +6,7 @@ mod conflicts;
 use std::time::Duration;
 
 use penstock_pimp::{
-    Code, Digest, Encoding, Error, JobId, Misuse, Now, Sender, SenderConfig, SenderEvent, Stalled, Transmit, Trouble,
+    Code, Digest, Encoding, Error, Failure, JobId, Misuse, Now, Sender, SenderConfig, SenderEvent, Stalled, Transmit,
 };
 use penstock_testkit::clock::FakeClock;
 use serde_json::{Value, json};
@@ -266,7 +266,7 @@ fn a_write_goes_again_after_growing_pauses_and_is_the_same() {
     pair.created();
     pair.wait(40_000);
     let now = pair.now();
-    assert_eq!(pair.sender.handle_timeout(now), Ok(()), "what has succeeded is no trouble");
+    assert_eq!(pair.sender.handle_timeout(now), Ok(()), "what has succeeded is no failure");
 }
 
 #[test]
@@ -282,8 +282,8 @@ fn writes_that_fail_for_too_long_are_a_stall() {
         pair.clock.advance_to(due);
         let now = pair.now();
         if let Err(error) = pair.sender.handle_timeout(now) {
-            let trouble = Trouble::Request("connection refused".to_owned());
-            assert_eq!(error, Stalled::Write { index: 1, timeout: Duration::from_secs(30), trouble }.into());
+            let failure = Failure::Request("connection refused".to_owned());
+            assert_eq!(error, Stalled::Write { index: 1, timeout: Duration::from_secs(30), failure }.into());
             assert_eq!(pair.clock.instant() - began, Duration::from_secs(30));
             return;
         }
