@@ -380,7 +380,9 @@ def test_receipts_are_written_whole(sent: Sent, tmp_path: Path) -> None:
     assert [difference.field for difference in receipts.verify(renamed, sent.sink)] == ["document"]
 
 
-def test_the_command_names_every_difference(sent: Sent, copied: Path, penstock: Callable[..., Any]) -> None:
+def test_the_command_names_every_difference(
+    sent: Sent, copied: Path, penstock: Callable[..., Any], usage: Callable[..., Any]
+) -> None:
     run = penstock("verify", sent.path, sent.sink)
     assert (run.returncode, run.stderr) == (0, "")
     folder = penstock("verify", sent.path.parent, sent.sink)
@@ -392,7 +394,7 @@ def test_the_command_names_every_difference(sent: Sent, copied: Path, penstock: 
     fields = [json.loads(line)["field"] for line in run.stdout.splitlines()]
     assert any(field.endswith(".sha256") for field in fields)
     assert run.stderr.count("\n") == 1
-    assert penstock("verify", sent.path, copied / "none").returncode == 2
+    assert usage("verify", sent.path, copied / "none").returncode == 2
     assert penstock("verify", copied, copied).returncode == 1
 
 

@@ -359,7 +359,10 @@ def sink_process(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_the_commands_send_and_verify(
-    sink_process: tuple[str, str], tmp_path: Path, penstock: Callable[..., subprocess.CompletedProcess[str]]
+    sink_process: tuple[str, str],
+    tmp_path: Path,
+    penstock: Callable[..., subprocess.CompletedProcess[str]],
+    usage: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     address, fingerprint = sink_process
     folder = tmp_path / "in"
@@ -384,6 +387,6 @@ def test_the_commands_send_and_verify(
         [], [*trust, "--system-ca"], ["--cert", "x", *trust], [*trust, "--layers", "3"],
         [*trust, "--policy", "mild"], [*trust, "--policy", "lenient", "--layers", "1"],
     ):  # fmt: skip
-        assert penstock("pipestream", "send", address, folder, *wrong).returncode == 2, wrong
+        assert usage("pipestream", "send", address, folder, *wrong).returncode == 2, wrong
     run = penstock("pipestream", "send", address, folder, "--fingerprint", "00" * 32)
     assert (run.returncode, run.stderr.count("\n")) == (1, 1)
