@@ -41,17 +41,24 @@ _MINUTES = (
 _OWN_CLUSTER = ("tests/cluster/test_connect.py",)
 """A third of the folder's time: a second cluster, which takes seconds, is worth it."""
 
+_RETRYING = ("tests/spark/test_pipestream_sink.py", "tests/spark/test_quicx.py", "tests/spark/test_retries.py")
+"""Their session lets a task fail twice, and no other's does: side by side, they share one."""
+
 _STARTS_SPARK = ("tests/api/test_docs_examples.py",)
 """What needs the cores as the folders with Spark do, though not all of its tests do."""
 
 
 def group(nodeid: str) -> str:
-    """Name what one worker runs, whole: a file, whose tests share fixtures, or the files that share a cluster.
+    """Name what one worker runs, whole: a file, whose tests share fixtures, or files that share a cluster or a session.
 
     >>> group("tests/cluster/test_logs.py::test_a[b::c]"), group("tests/api/test_cli.py::test_x")
     ('tests/cluster', 'tests/api/test_cli.py')
+    >>> group("tests/spark/test_quicx.py::test_x")
+    'tests/spark/retrying'
     """
     file = nodeid.partition("::")[0]
+    if file in _RETRYING:
+        return "tests/spark/retrying"
     return "tests/cluster" if file.startswith("tests/cluster/") and file not in _OWN_CLUSTER else file
 
 
@@ -75,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = group(item.nodeid)
         return len(_SPARK) + (_MINUTES.index(name) if name in _MINUTES else len(_MINUTES))
 
-    items.sort(key=rank)
+    items.sort(key=lambda item: (rank(item), item.nodeid.partition("::")[0] not in _RETRYING))
     for item in items:
         if rank(item) < len(_SPARK):
             item.add_marker("spark")

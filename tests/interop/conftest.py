@@ -1,10 +1,12 @@
 """Peers that others made."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from scripts.spark_classes import BRIEF
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +39,7 @@ def camel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder, jars = Path(__file__).parent / "camel", tmp_path_factory.mktemp("camel")
     got = subprocess.run(
         [maven, "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
+        env={**os.environ, "MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} {BRIEF}".strip()},
         capture_output=True,
         text=True,
         timeout=300,
@@ -45,4 +48,4 @@ def camel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     if got.returncode:
         assert "resolve" in got.stdout or "transfer" in got.stdout, got.stdout
         pytest.skip(f"NOT TESTED: Camel; Maven does not get its jars: {got.stdout.strip().splitlines()[0]}")
-    return [java, "-cp", f"{jars}/*", str(folder / "Peer.java")]
+    return [java, *BRIEF.split(), "-cp", f"{jars}/*", str(folder / "Peer.java")]

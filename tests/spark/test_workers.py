@@ -7,7 +7,10 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.parametrize("reuse", ["true", "false"])
 def test_workers_are_forked_and_used_again(start_spark, rows_of, sink, corpus, tmp_path, reuse, differences):
-    with start_spark("local[2]", **{"spark.python.worker.reuse": reuse}) as spark:
+    # Spark's default is not set: so the session of the other files serves here too.
+    settings = {} if reuse == "true" else {"spark.python.worker.reuse": reuse}
+    with start_spark("local[2]", **settings) as spark:
+        assert spark.sparkContext.getConf().get("spark.python.worker.reuse", "true") == reuse
         counts = {rows_of(spark, sink, corpus, tmp_path / str(turn)).count() for turn in range(3)}
     assert len(counts) == 1
     assert differences(tmp_path / "2", tmp_path / "sink") == []
