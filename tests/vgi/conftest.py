@@ -1,5 +1,6 @@
 """The package vgi-rpc 0.10.0, the reference, and its own tests, which run against ours and with ours."""
 
+import compileall
 import re
 import subprocess
 import sys
@@ -38,6 +39,8 @@ def translated(reference: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         text = re.sub(r"\bvgi_rpc\.conformance\b", "vgi_conformance", file.read_text())
         text = re.sub(r"^(\s*(?:from|import) )vgi_rpc\b", r"\1penstock.vgi", text, flags=re.MULTILINE)
         (package / file.name).write_text(text)
+    # Each caller and each worker would compile it, and they write no bytecode.
+    compileall.compile_dir(package, quiet=1)
     return folder
 
 
