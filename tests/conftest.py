@@ -22,7 +22,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 def pytest_report_header() -> list[str]:
     java = find_java()
-    return [f"penstock: {__version__}, java: {f'{java.major} from {java.source}' if java else 'none'}"]
+    lines = [f"penstock: {__version__}, java: {f'{java.major} from {java.source}' if java else 'none'}"]
+    if java is not None and not spark_classes.ARCHIVE.exists():
+        lines.append("SLOW: each start of Spark takes three times the CPU; once, run `python scripts/spark_classes.py`")
+    return lines
 
 
 _SPARK = ("cluster", "spark", "demo")
