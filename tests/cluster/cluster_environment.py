@@ -34,7 +34,9 @@ def make(target: Path, roots: tuple[str, ...] = _ROOTS, *, libraries: Path | Non
             (site / package.name).symlink_to(package)
     if "penstock" not in roots:
         return
-    shutil.copytree(Path(penstock.__file__).parent, site / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    # With the bytecode that is there; another process may be writing some, under a name that ends otherwise.
+    unfinished = shutil.ignore_patterns("*.pyc.*")
+    shutil.copytree(Path(penstock.__file__).parent, site / "penstock", ignore=unfinished)
     if (strip := shutil.which("strip")) is not None:
         # Half of what a build for development has.
         subprocess.run([strip, "--strip-debug", *site.glob("penstock/*.so")], check=True)
