@@ -17,8 +17,8 @@ use twox_hash::XxHash3_64;
 
 use super::*;
 use crate::{
-    Ack, FolderStore, Missing, Misuse, ObjectStore, Plan, PlanLimits, Reader, RemoteStore, RowRange, Service, Unreadable,
-    plan,
+    Ack, FolderStore, Missing, Misuse, ObjectStore, Plan, PlanLimits, Reader, RemoteStore, RowRange, Service,
+    Unreadable, plan,
 };
 
 /// In memory, where there is such a place: thousands of crash images are opened.

@@ -312,11 +312,9 @@ fn only_the_last_segment_may_be_torn() {
     let (second_bytes, sealed) = (fs::read(second).unwrap(), fs::read(first).unwrap());
     let last = image.ends[3];
     // The bytes from somewhere on are zeros, with the footer or without.
-    for (from, length, rows) in [
-        (last + 100, sealed.len(), (6, 7)),
-        (last, sealed.len(), (6, 6)),
-        (last + 8, image.whole.len(), (6, 6)),
-    ] {
+    for (from, length, rows) in
+        [(last + 100, sealed.len(), (6, 7)), (last, sealed.len(), (6, 6)), (last + 8, image.whole.len(), (6, 6))]
+    {
         let mut changed = sealed[..length].to_vec();
         changed[from..].fill(0);
         image.put(&changed);
