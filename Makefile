@@ -32,8 +32,7 @@ demo: $(VENV)/.extension ## real documents through Spark and QUIC, then verified
 .PHONY: test
 test: develop $(VENV)/spark-classes.jsa ## every test, Rust and Python
 	@scripts/check-tools java
-	cargo test --locked --workspace
-	pytest --numprocesses 4 --durations 10 $(PYTEST)
+	scripts/run-tests --numprocesses 4 --durations 10 $(PYTEST)
 
 .PHONY: test-fast
 test-fast: develop ## the Python tests that need neither Spark nor a cluster
