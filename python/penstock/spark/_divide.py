@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock._columns import rows_batch
 from penstock import _core
+from penstock._columns import rows_batch
 from penstock._places import Place, is_uri
 from penstock.documents import Limits, document_name
 from penstock.errors import SparkError
