@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +23,8 @@ import typer
 from penstock.cli import app
 from penstock.documents import Limits
 from penstock.tls import write_certificates
+
+from ..ports import free_address
 
 _BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIGEST = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")
@@ -269,9 +270,7 @@ def test_the_spark_guide(reader: Reader, page: Callable[[str], str]) -> None:
 def test_the_lumberjack_guide(reader: Reader, page: Callable[[str], str]) -> None:
     write_certificates(reader.folder / "data" / "tls")
     (reader.folder / "data" / "read.key").write_text("a secret of 16 bytes or more\n")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        reader.places["127.0.0.1:5044"] = f"127.0.0.1:{free.getsockname()[1]}"
+    reader.places["127.0.0.1:5044"] = free_address()
     start, rest = page("lumberjack.md").split("Start it, then", 1)
     reader.read(start)
     log = reader.folder / "data" / "dpkg.log"

@@ -1,10 +1,10 @@
 """The data source "lumberjack" on a cluster: no executor has the folder of the spool."""
 
-import socket
-
 import pytest
 
 from penstock.lumberjack import Receiver, Sender, Spool
+
+from ..ports import free_address
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -12,8 +12,7 @@ EVENTS = 6_000
 
 
 def test_executors_read_spools_whose_folders_only_the_driver_has(cluster, submit, result, driver, read_key, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        own = f"127.0.0.1:{free.getsockname()[1]}"
+    own = free_address()
     events = [{"n": number} for number in range(EVENTS)]
     with (
         Spool(driver / "spool") as spool,

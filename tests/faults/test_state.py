@@ -14,6 +14,7 @@ from penstock import PipeStreamError
 from penstock.pipestream import ErrorCode, Session, Status
 
 from ..conformance.pipestream.programs import Serve
+from ..ports import free_address
 from .small_disk import SmallDisk, disk
 
 __all__ = ["disk"]
@@ -36,14 +37,12 @@ class Receiver:
     def __init__(self, folder: Path, state: Path) -> None:
         self.folder, self.state = folder, state
         self.sink = folder / "sink"
-        self.serve = self._start()
-
-    def _start(self, *options: str) -> Serve:
-        kept = ("--state", str(self.state))
-        return Serve(self.folder / "serve", *kept, *options, sink=self.sink, home=self.folder)
+        self.listen = free_address()
+        self.start()
 
     def start(self) -> None:
-        self.serve = self._start("--listen", ":".join(map(str, self.serve.address)))
+        options = ("--state", str(self.state), "--listen", self.listen)
+        self.serve = Serve(self.folder / "serve", *options, sink=self.sink, home=self.folder)
 
     def restart(self) -> None:
         self.serve.kill()

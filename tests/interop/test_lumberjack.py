@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import threading
@@ -18,6 +17,8 @@ from pylogbeat import PyLogBeatClient
 
 from penstock.lumberjack import Receiver, Sender
 from penstock.tls import write_certificates
+
+from ..ports import free_port
 
 EVENTS = [{"message": f"line {number}", "n": number} for number in range(300)]
 
@@ -86,9 +87,7 @@ def test_the_go_server_takes_tls(go_lumber, tmp_path):
 )
 def test_camel_takes_what_the_sender_sends(camel, version, frames, compress):
     """A reader for the JVM, on Netty, as Logstash's is."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([*camel, str(port)], text=True, **pipes) as process:
         assert process.stdout is not None

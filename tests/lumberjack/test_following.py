@@ -11,7 +11,9 @@ from penstock._following import Followed
 from penstock._lines import Lines
 from penstock._positions import Place, Positions
 from penstock._shipping import follow_files, send_files
-from penstock.lumberjack import Receiver, Sender
+from penstock.lumberjack import Sender
+
+from ..ports import free_address
 
 
 def drain(followed: Followed) -> list[str]:
@@ -163,8 +165,7 @@ def test_a_damaged_file_of_positions_is_one_line_and_exit_1(penstock, log, tmp_p
 
 
 def test_nothing_is_lost_while_nobody_takes_events_and_files_are_rotated(tmp_path, log, taking):
-    with Receiver() as closed:
-        address = closed.address
+    address = free_address()
     told = threading.Event()
     sender = Sender(address, window=50)
     files = ([log], Positions(tmp_path / "positions.json"), told.wait)

@@ -23,6 +23,8 @@ from penstock.aio import lumberjack as aio
 from penstock.lumberjack import Event, LogHandler, Receiver, Sender, SpoolReader
 from penstock.tls import write_certificates
 
+from ..ports import free_address
+
 
 @pytest.mark.parametrize("options", [{}, {"compress": 0}, {"protocol": 2, "sequence": "continue", "in_flight": 4}])
 def test_events_arrive_whole_and_in_order(taking, options):
@@ -92,8 +94,7 @@ def test_balance_uses_all_receivers(taking):
 
 
 def test_a_sender_gives_up_after_its_time():
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    address = free_address()
     sender = Sender(address, retry=0.1)
     with pytest.raises(LumberjackError) as raised:
         sender.send([{"n": 1}], timeout=30)
@@ -235,8 +236,7 @@ def test_a_log_record_that_cannot_be_sent_takes_no_other_with_it(taking):
 
 
 def test_a_program_ends_though_nobody_takes_its_log():
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    address = free_address()
     logger = logging.Logger("app")
     handler = LogHandler(Sender(address, window=10), capacity=1_000, grace=0.1)
     logger.addHandler(handler)
@@ -376,8 +376,7 @@ def test_a_read_key_that_is_short_is_refused_before_it_listens(penstock, tmp_pat
 
 
 def test_send_that_cannot_reach_anybody_exits_1(penstock):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    address = free_address()
     sent = penstock("lumberjack", "send", address, "--retry", "0", input="line\n")
     assert sent.returncode == 1
     assert len([line for line in sent.stderr.splitlines() if line.startswith("penstock: ")]) == 1
@@ -391,8 +390,7 @@ def test_send_from_a_standard_input_that_is_closed_is_one_line_and_exit_1():
 
 
 def test_follow_says_on_stderr_that_nobody_can_be_reached(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    address = free_address()
     (tmp_path / "log").write_text("line\n")
     command = Command("send", address, "--file", tmp_path / "log", "--follow", "--positions", tmp_path / "positions")
     assert address in command.process.stderr.readline()

@@ -16,6 +16,7 @@ from joserfc.jwk import OctKey
 from pimp_http import Writer, envelope, load, metadata, run_buffer, serve, speak
 
 from ..faults.small_disk import SmallDisk, disk
+from ..ports import free_port
 
 __all__ = ["disk"]
 SECRET = b"a secret of 32 bytes, no less!!"
@@ -63,8 +64,7 @@ def redis_over_tls(tmp_path):
         pytest.skip("NOT TESTED: a store in Redis over TLS; there is no redis-server: `apt install redis-server`")
     tls = tmp_path / "tls"
     subprocess.run([sys.executable, "-m", "penstock", "cert", str(tls)], check=True, capture_output=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     options = {"--port": "0", "--tls-port": str(port), "--tls-auth-clients": "no", "--save": "", "--bind": "127.0.0.1"}
     options |= {
         "--tls-cert-file": tls / "cert.pem",

@@ -12,6 +12,8 @@ from penstock.errors import QuicxError
 from penstock.quicx import Daemon, Policy, Producer, TaskFailed, Worker
 from penstock.tls import write_certificates
 
+from ..ports import free_address
+
 MODULES = ("_daemon", "_options", "_pool", "_producer", "_worker")
 
 
@@ -122,8 +124,8 @@ def test_large_payloads_go_by_reference(daemon, tmp_path):
 
 def test_a_worker_connects_again_when_its_daemon_is_back(tmp_path):
     done = threading.Event()
-    first = Daemon(journal=tmp_path)
-    address = first.address
+    address = free_address()
+    first = Daemon(address, journal=tmp_path)
     worker = Worker(address)
     worker.task("a")(lambda _payload: done.set())
     with worker:

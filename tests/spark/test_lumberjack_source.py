@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -35,6 +34,7 @@ from penstock.spark.lumberjack.source import EVENT_COLUMNS
 from penstock.spark.lumberjack.stream_reader import LumberjackStreamReader
 
 from ..objects.s3 import s3
+from ..ports import free_address, free_port
 
 __all__ = ["s3"]
 
@@ -220,12 +220,6 @@ def listening(tmp_path: Path, port: int, **options: str) -> LumberjackStreamRead
     return stream(listen=f"127.0.0.1:{port}", spool=str(tmp_path / "spool"), **options)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def wait_for_events(following: LumberjackStreamReader, offset: dict[str, object]) -> dict[str, object]:
     deadline = time.monotonic() + 60
     while (end := following.latestOffset(offset, following.getDefaultReadLimit())) == offset:
@@ -404,7 +398,7 @@ class Beside:
     """`penstock lumberjack receive`, a process beside Spark, which is killed and started again on its spool."""
 
     def __init__(self, folder: Path) -> None:
-        self.address, self.read_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        self.address, self.read_address = free_address(), free_address()
         self.folder, self.process = folder, None
         (folder / "key").write_text(KEY)
 

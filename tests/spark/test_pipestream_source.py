@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,8 @@ from penstock.spark._options import Options
 from penstock.spark.pipestream.listen import Listen
 from penstock.spark.pipestream.source import ROW_COLUMNS
 from penstock.tls import write_certificates
+
+from ..ports import free_port
 
 KEY = "a secret of 16 bytes or more"
 
@@ -453,9 +454,7 @@ def test_a_follower_loses_nothing_and_repeats_nothing_when_the_server_is_killed(
 @pytest.mark.usefixtures("start_spark")
 def test_rows_come_once_into_files_whoever_is_killed_while_they_are_sent(tmp_path):
     fingerprint = write_certificates(tmp_path / "tls")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     spool, out = tmp_path / "spool", tmp_path / "out"
     files = [str(tmp_path / "tls" / name) for name in ("cert.pem", "key.pem")]
     command = [sys.executable, "-c", _QUERY, str(spool), str(out), str(tmp_path / "checkpoint"), *files]

@@ -16,6 +16,8 @@ from penstock.quicx import Daemon, Producer, Worker
 from penstock.spark import QuicxDataSource
 from penstock.spark.quicx.source import TASK_COLUMNS
 
+from ..ports import free_address
+
 PAYLOAD = StructType().add("payload", StringType())
 
 
@@ -214,8 +216,8 @@ def test_what_was_not_committed_comes_again_and_what_the_log_of_commits_names_do
 
 
 def test_a_daemon_that_comes_back_is_gone_on_with(tmp_path):
-    with Daemon(journal=tmp_path) as daemon, Producer(daemon.address) as producer:
-        address = daemon.address
+    address = free_address()
+    with Daemon(address, journal=tmp_path) as daemon, Producer(address) as producer:
         producer.submit_many("ocr", [b"0", b"1", b"2"])
         source = stream(daemon, maxRowsPerTrigger="2")
         source.prepareForTriggerAvailableNow()
