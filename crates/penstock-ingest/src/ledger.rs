@@ -31,7 +31,7 @@ const UNREAD: [u8; 32] = [0; 32];
 pub struct RowContent {
     /// Include every part's text.
     pub text: bool,
-    /// Include contents of at most so many bytes; none at all if it is 0.
+    /// Include contents of at most this many bytes; none at all if it is 0.
     pub max_content: u64,
 }
 

@@ -142,7 +142,7 @@ impl Privacy {
         disclosed_pipe_doc(doc, self.pseudonyms.as_ref())
     }
 
-    /// Return how many padding entities follow so many children of a container of so many bytes.
+    /// Return how many padding entities follow this many children of a container of this many bytes.
     pub(crate) fn padding(&self, children: u64, bytes: Option<u64>) -> u64 {
         if !self.pads() {
             return 0;

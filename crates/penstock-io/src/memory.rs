@@ -19,7 +19,7 @@ use crate::sync::lock;
 const UNIT: u64 = 1 << 10;
 /// How long a request waits for memory before it is told to retry.
 const WAIT: Duration = Duration::from_secs(10);
-/// The share of one address, as a fraction of the total: one in so many.
+/// The share of one address, as a fraction of the total: one in this many.
 const SHARE: u64 = 4;
 /// When there are this many addresses, those that hold nothing are removed.
 const ADDRESSES: usize = 64;
@@ -91,7 +91,7 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Return the share of an address, and make a new one of so many units if it has none.
+    /// Return the share of an address, and make a new one of this many units if it has none.
     ///
     /// There are never more than [`ADDRESSES`] entries, or twice as many as hold memory. So the amortised cost of the
     /// clean-up is constant, and no server has to schedule it.
@@ -144,7 +144,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Make permits of up to so many bytes free: the number of connections is limited, and so is the memory that they
+    /// Make permits of up to this many bytes free: the number of connections is limited, and so is the memory that they
     /// hold this way.
     pub const fn with_free(mut self, bytes: usize) -> Self {
         self.free = bytes;
@@ -159,7 +159,7 @@ impl MemoryBudget {
         (!peer.is_loopback()).then(|| self.addresses().share(network(peer), self.share))
     }
 
-    /// Reserve so many bytes, or as many as one address may have. Fails with [`Busy`] where they are not available
+    /// Reserve this many bytes, or as many as one address may have. Fails with [`Busy`] where they are not available
     /// within 10 s.
     pub async fn reserve(&self, peer: IpAddr, bytes: u64) -> Result<MemoryPermit, Busy> {
         let (wanted, share) = (units(bytes).min(self.share), self.share(peer));
@@ -191,14 +191,14 @@ impl MemoryBudget {
 }
 
 impl MemoryPermit {
-    /// Return the memory that is not needed for so many bytes.
+    /// Return the memory that is not needed for this many bytes.
     pub fn shrink(&mut self, bytes: usize) {
         for permit in [Some(&mut self.all), self.share.as_mut(), self.large.as_mut()].into_iter().flatten() {
             drop(permit.split(permit.num_permits().saturating_sub(units(bytes as u64) as usize)));
         }
     }
 
-    /// Grow the permit to so many bytes in total.
+    /// Grow the permit to this many bytes in total.
     ///
     /// The permit holds its memory while it waits for more, so the rule of [`Overdraft`] applies. Fails with [`Busy`]
     /// where there is no memory for 10 s.

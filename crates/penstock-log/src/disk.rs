@@ -197,7 +197,7 @@ pub fn read(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
     read_range(file, 0..file.length()?)
 }
 
-/// Read at most so many bytes from the beginning.
+/// Read at most this many bytes from the beginning.
 pub(crate) fn read_start(file: &dyn DiskFile, most: usize) -> io::Result<Vec<u8>> {
     read_range(file, 0..file.length()?.min(most as u64))
 }

@@ -22,7 +22,7 @@ const SEAL: u32 = u32::MAX;
 /// What follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// The body of a record, of so many bytes.
+    /// The body of a record, of this many bytes.
     Body(u32),
     /// Nothing: the head is no record, and only says how many bytes are synced.
     Seal,

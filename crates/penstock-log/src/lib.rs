@@ -49,7 +49,7 @@
 //!
 //! - An engine that ignores the segment, because a later record replaces all its records, removes segments in any
 //!   order and without a sync ([`Log::remove`]).
-//! - An engine that would replay the segment gives an order ([`Log::remove_in_order`]). Wherever a crash or a failure comes, the segments that are left are
+//! - An engine that would replay the segment passes an order ([`Log::remove_in_order`]). Wherever a crash or a failure comes, the segments that are left are
 //!   the last ones of that order. *Oldest first*: a record that ends what an earlier one began never goes before it. *Newest first*:
 //!   the rest is the log as it was at an earlier time.
 //!

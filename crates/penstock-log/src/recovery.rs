@@ -481,7 +481,7 @@ impl Recovery<'_> {
     }
 
     /// Keep the file of a damaged segment under another name. Return the name, and the error if that failed. A copy of the same
-    /// damage by an earlier start is enough; a copy of other damage stays beside it.
+    /// damage by an earlier start is enough; a copy of other damage stays next to it.
     fn keep(&self, segment: &LoadedSegment, holes: &[(u64, u64)]) -> (PathBuf, Option<io::Error>) {
         let place = |(start, end)| Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
         let is_same = |found: &[u8]| {

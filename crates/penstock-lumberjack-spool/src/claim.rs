@@ -7,7 +7,7 @@
 //! Nobody can tell a receiver that has died from one that is slow, so who opens a spool takes it over: it puts a claim
 //! under the next number, only where there is none, removes all earlier ones, and reads what the spool has after that. A
 //! writer looks for its claim before each segment, as readers may have left behind the number that it would use. It looks
-//! once more before anything in the segment is acknowledged: if the claim is there then, whoever takes over finds the
+//! once more before anything in the segment is acknowledged: if the claim is there then, the next owner finds the
 //! segment.
 
 use std::sync::atomic::{AtomicBool, Ordering};

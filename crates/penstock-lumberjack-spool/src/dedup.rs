@@ -1,6 +1,6 @@
 //! What is sent again (decision 12): which events of a new connection were taken from an earlier one.
 //!
-//! A sender that has lost its connection sends again, in order, what was not acknowledged, and then goes on. Only a
+//! A sender that has lost its connection sends again, in order, what was not acknowledged, and then continues. Only a
 //! connection that broke may have lost acknowledgements, and only those of its last windows: so the events of a new
 //! connection are compared with the tails of the same sender's broken connections, up to the first difference; then
 //! everything is new. A connection that ended after its last acknowledgement was delivered leaves nothing to compare with,
@@ -98,7 +98,7 @@ impl Recent {
         let found = match again {
             Replay::Over => None,
             Replay::From { connection: other, at } => pasts.get_mut(&other).and_then(|past| {
-                // Unless it goes on, it was another sender's after all, who may still come back.
+                // If the repetition does not continue, it was another sender's, which may still come back.
                 past.state = State::Broken;
                 let run = past.run(at, hashes);
                 let goes_on = run == hashes.len() || at + run as u64 == past.count;
@@ -330,7 +330,7 @@ fn overlap<T: PartialEq>(
         length += 1;
         if state == pattern.len() {
             whole = Some((length - state, state)).filter(|(at, _)| begins(*at)).or(whole);
-            // It goes on as if the whole had not fitted, and may end with a beginning of another one.
+            // The search continues as if the whole had not fitted: the events may end with the beginning of another one.
             state = table.last().copied().unwrap_or(0);
         }
     }

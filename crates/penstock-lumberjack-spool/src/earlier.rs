@@ -67,7 +67,7 @@ fn record(bytes: &[u8]) -> Option<Record> {
     Some(Record { rows, sent: Sent { sender, connection, hashes: Vec::new(), unconfirmed: 0 }, message })
 }
 
-/// Writes a segment of the first format again in this one; gives how many records of it are newly found damaged, too.
+/// Rewrite a segment of the first format in the current one; also return how many of its records are newly found damaged.
 pub(super) fn convert(disk: &dyn Disk, path: &Path, file: &dyn DiskFile, header: &Header) -> Result<(Segment, u64)> {
     let failed = |error: io::Error| Error::file("cannot read", path, error);
     let found = read(file).map_err(failed)?;
@@ -78,7 +78,7 @@ pub(super) fn convert(disk: &dyn Disk, path: &Path, file: &dyn DiskFile, header:
     let mut left = found.get(usize::try_from(header.length).unwrap_or(usize::MAX)..).unwrap_or_default();
     let (mut entries, mut row) = (Vec::new(), 0);
     loop {
-        // Without an index it goes on as long as records are whole, as it did.
+        // Without an index the segment is read as long as records are whole, as the first format did.
         let next = if index.is_some() { known.next() } else { entry(left) };
         let whole = next.and_then(|next| Some((next, left.split_at_checked(usize::try_from(next.bytes).ok()?)?)));
         let Some((next, (old, rest))) = whole else { break };

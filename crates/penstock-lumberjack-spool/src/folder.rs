@@ -141,7 +141,7 @@ struct FolderTarget {
 }
 
 impl FolderTarget {
-    /// The file of a segment, which has so many bytes.
+    /// The file of a segment, which has this many bytes.
     fn file(&mut self, segment: u64, length: u64) -> io::Result<Arc<dyn DiskFile>> {
         let file = match self.open.take().filter(|(open, _)| *open == segment) {
             Some((_, file)) => file,

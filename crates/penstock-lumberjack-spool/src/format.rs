@@ -15,7 +15,7 @@
 //! end says that none of a connection may be. The first row is the number in the segment of the record's own: behind a
 //! damaged record it tells which rows were lost. The hash of a head has a seed of the segment's own, which no sender knows: so
 //! no event looks like a head, and behind damage the next record is found by it. In a footer the highest bit of a record's
-//! bytes says that these were lost. The footer comes when a segment is full; without one the segment goes on, or its writer has died.
+//! bytes says that these were lost. The footer comes when a segment is full; without one the segment is still being written, or its writer has died.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ pub(super) struct Record {
     pub(super) sent: Sent,
     /// Whether it says that the connection has ended and that nothing of it will be sent again.
     pub(super) ended: bool,
-    /// Where the message of its batch lies.
+    /// The position of its batch's message.
     pub(super) message: Range<usize>,
 }
 
@@ -170,7 +170,7 @@ impl Encoder {
         let layout = Layout::raw().schema();
         let mut stream = StreamEncoder::try_new(&layout).map_err(unencodable)?;
         let mut first = stream.encode(&RecordBatch::new_empty(layout)).map_err(unencodable)?;
-        // The first call gives the schema's message and then the batch's, which is cut off by its own length.
+        // The first call returns the schema's message and then the batch's, which is cut off by its own length.
         let whole: Vec<u8> = first.drain(..).flat_map(|buffer| buffer.as_slice().to_vec()).collect();
         let schema = message_length(&whole).and_then(|length| whole.get(..length)).unwrap_or_default().to_vec();
         Ok(Self { stream, schema })
@@ -216,7 +216,7 @@ pub(super) fn header_with(schema: &[u8], spool: &SpoolId, segment: u64) -> Vec<u
     bytes
 }
 
-/// Appends a record with the message of a batch of so many rows, which is a multiple of 8 bytes long.
+/// Appends a record with the message of a batch of this many rows, which is a multiple of 8 bytes long.
 pub(super) fn record_with(
     (message, rows): (&[u8], u32),
     place: (HeadSeed, u64),

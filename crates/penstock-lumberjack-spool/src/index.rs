@@ -34,7 +34,7 @@ impl Segment {
 }
 
 /// The number of the next segment, where the last one has this number. None is used again, even if somebody has moved
-/// segments away: whoever has read one would take another for it.
+/// segments away: a reader of the removed one would take another for it.
 pub(super) fn next_number(last: Option<u64>, readers: &BTreeMap<String, Position>) -> u64 {
     let read = readers.values().map(|at| if at.row > 0 { at.segment + 1 } else { at.segment });
     last.map(|last| last + 1).into_iter().chain(read).max().unwrap_or(0).max(1)
@@ -87,7 +87,7 @@ pub(super) struct State {
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) readers: BTreeMap<String, Position>,
     bytes: u64,
-    /// How far a reader can have come. What comes later lies behind it.
+    /// The furthest position that a reader can have reached; later rows come after it.
     reach: Position,
     closed: bool,
 }
@@ -131,7 +131,7 @@ impl Index {
         result
     }
 
-    /// Waits until so many bytes more fit. False: the spool is closed, and they do not. What fits is written after that
+    /// Waits until this many bytes more fit. False: the spool is closed, and they do not. What fits is written after that
     /// too, as the ends of connections come last.
     pub(super) fn wait_for_room(&self, wanted: u64, max: u64) -> bool {
         let mut state = lock(&self.state);
@@ -155,7 +155,7 @@ impl Index {
         self.room.notify_all();
     }
 
-    /// A reader has committed a position; gives what all of them have.
+    /// Record the position that a reader has committed; return the one that all readers have reached.
     ///
     /// Fails as a misuse where the spool does not reach to it: rows that nobody has read would be acknowledged when they come.
     pub(super) fn commit(&self, reader: &str, position: Position) -> Result<Position> {

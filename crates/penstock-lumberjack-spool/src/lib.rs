@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A segment is a file of records (see [`format`]), a record is a batch of the raw layout. Segments are numbered from 1
-//! on, rows from 0 in each; a [`Position`] names the next row, and what lies between two positions never changes. A
+//! on, rows from 0 in each; a [`Position`] names the next row, and the rows between two positions never change. A
 //! segment is removed when every named reader has committed a position behind it; without readers none is.
 
 mod claim;

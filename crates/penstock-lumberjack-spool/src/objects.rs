@@ -1,5 +1,5 @@
 //! A spool in an object store: the same names and the same bytes as in a folder. A segment is written at once, with
-//! its footer, and only if there is none of its name, by whoever has the claim (`claim.rs`).
+//! its footer, and only if there is none of its name, by the owner of the claim (`claim.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -35,7 +35,7 @@ fn read_id(place: &ObjectPrefix) -> Result<Option<SpoolId>> {
 
 /// Segments from a number on, with their bytes.
 fn list_segments(place: &ObjectPrefix, from: u64) -> Result<BTreeMap<u64, u64>> {
-    // Everything else that lies there sorts behind the digits.
+    // The names of all other objects sort after the digits.
     let found = list(place, &segment_name(from.saturating_sub(1)))?;
     let numbers = found.into_iter().filter_map(|object| {
         let number = object.location.filename().and_then(segment_number)?;

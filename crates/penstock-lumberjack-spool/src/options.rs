@@ -42,7 +42,7 @@ pub struct SpoolOptions {
     pub keep: Keep,
     /// Bytes of all segments; when they are used up nothing is taken until readers commit. Default: 10 GiB.
     pub max_bytes: u64,
-    /// A segment is full with so many bytes, or with a quarter of all. Default: 64 MiB.
+    /// A segment is full with this many bytes, or with a quarter of all. Default: 64 MiB.
     pub segment_bytes: u64,
     /// And after so long. Default: 60 s.
     pub segment_age: Duration,

@@ -1,4 +1,4 @@
-//! Reading a spool: pieces of segments, whoever keeps them.
+//! Reads a spool in pieces of segments, from any store.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct PlanLimits {
     pub piece: u64,
 }
 
-/// What lies between two positions.
+/// The rows between two positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// In their order.
@@ -60,7 +60,7 @@ pub struct Plan {
     pub end: Position,
 }
 
-/// Divides what lies behind a position, up to another one or to the end.
+/// Divide the rows after a position into pieces, up to another position or to the end.
 ///
 /// Fails with [`Missing`] as its source where a segment behind the position has been removed, or the spool does not reach to a position.
 pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits: PlanLimits) -> Result<Plan> {
@@ -271,7 +271,7 @@ impl Reader {
         }
     }
 
-    /// Counts the rows of a record off; gives how many at its beginning are not of the piece, and how many behind them are.
+    /// Count the rows of a record; return how many at its beginning precede the piece, and how many after them belong to it.
     fn take_off(&mut self, rows: u64) -> (u64, u64) {
         let skip = std::mem::take(&mut self.piece.skip).min(rows);
         let taken = (rows - skip).min(self.piece.rows);

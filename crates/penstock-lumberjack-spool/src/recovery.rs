@@ -137,7 +137,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Says what is wrong, once the file has a name that stays; gives how many records are newly found damaged, and that name.
+    /// Report what is wrong once the file has its final name; return how many records are newly found damaged, and that name.
     fn tell(&self, disk: &dyn Disk, path: &Path) -> Result<(u64, Option<PathBuf>)> {
         let Self { number, is_headless, entries, rest, torn } = *self;
         // What is lost by its footer was told when that was written.

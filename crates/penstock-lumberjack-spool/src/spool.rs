@@ -49,7 +49,7 @@ impl Spool {
     /// Blocks.
     ///
     /// Fails where a segment is not of this spool, and where another process writes a folder. In an object store this one
-    /// takes the spool over, and whoever wrote it before is refused from then on.
+    /// takes the spool over, and its previous writer is refused from then on.
     pub fn open(options: SpoolOptions) -> Result<Arc<Self>> {
         let opened = match &options.keep {
             Keep::Folder(folder) => folder::open(Arc::new(SystemDisk), folder, options.ack)?,

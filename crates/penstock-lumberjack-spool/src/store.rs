@@ -61,7 +61,7 @@ pub enum Unreadable {
         first: u64,
         /// The number of the last one.
         last: u64,
-        /// Where the record lies in the segment.
+        /// The bytes of the record in the segment.
         bytes: Range<u64>,
         /// The number of the segment.
         segment: u64,

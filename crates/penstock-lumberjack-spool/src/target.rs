@@ -14,8 +14,8 @@ pub(super) trait Target: fmt::Debug + Send {
     /// later. After a failed call nothing more is written to the segment: [`end`](Self::end) comes next.
     fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()>;
 
-    /// Ends a segment, durably: what lies in it from a place on goes, as a failed call may have left it there, and its
-    /// footer takes that place. Where nothing is before that, the segment goes.
+    /// End a segment durably: its footer replaces everything from a position on, which a failed call may have left there. A
+    /// segment without anything before that position is removed.
     fn end(&mut self, segment: u64, at: u64, footer: &[u8]) -> Result<()>;
 
     /// Whether a segment is written at once, and never added to.
@@ -25,7 +25,7 @@ pub(super) trait Target: fmt::Debug + Send {
 /// Whether bytes must be on disk before a call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
-    /// Now, and so many of them, which are the segment's header, before the others: a segment that a crash has left without
+    /// Now, and this many of them, which are the segment's header, before the others: a segment that a crash has left without
     /// one has nothing else either.
     Header(usize),
     Now,

@@ -209,7 +209,7 @@ impl Writer {
         }
     }
 
-    /// Writes a group, behind which the segment has so many rows.
+    /// Writes a group, behind which the segment has this many rows.
     fn put(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
         let wanted = bytes.len() as u64;
         if wanted > self.options.max_bytes {

@@ -303,7 +303,7 @@ impl Server {
         (self.windows.len() >= OPEN_WINDOWS && !open) || unacknowledged >= 2 * self.config.limits.window
     }
 
-    /// Record that the application has taken so many events since the beginning: they are safe.
+    /// Record that the application has taken this many events since the beginning: they are safe.
     ///
     /// Fails as a misuse if fewer events were handed over.
     pub fn acknowledge(&mut self, now: Instant, events: u64) -> Result<()> {

@@ -32,7 +32,7 @@ const SERVING: Serving = Serving {
 };
 /// Requests that may wait for a thread; further ones are told to retry.
 const WAITING: usize = 256;
-/// Bodies of up to so many bytes need no room.
+/// Bodies of up to this many bytes need no room.
 const SMALL: usize = 64 << 10;
 
 /// A request that waits for its answer. If it is dropped, the answer is 500.

@@ -22,7 +22,7 @@ const UNLIMITED: u64 = 1 << 40;
 pub(crate) struct CongestionConfig(Arc<CubicConfig>);
 
 impl CongestionConfig {
-    /// Return a configuration with so many bytes in flight at first.
+    /// Return a configuration with this many bytes in flight at first.
     pub(crate) fn new(initial_window: u64) -> Self {
         let mut cubic = CubicConfig::default();
         cubic.initial_window(initial_window);

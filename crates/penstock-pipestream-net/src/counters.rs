@@ -160,7 +160,7 @@ impl Counters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Count a number of payloads, of so many bytes together, that arrived completely and verified.
+    /// Count a number of payloads, of this many bytes together, that arrived completely and verified.
     pub(crate) fn arrived(&self, entities: u64, bytes: u64) {
         Self::add(&self.entities, entities);
         Self::add(&self.bytes, bytes);

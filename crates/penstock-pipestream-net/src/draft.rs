@@ -23,7 +23,7 @@ pub struct EntityDraft {
     pub content_type: String,
     /// The header's metadata; keys that begin with `pipestream.` belong to the protocol.
     pub metadata: BTreeMap<String, String>,
-    /// Sends the payload in chunks of so many bytes, each on its own stream (decision 15).
+    /// Sends the payload in chunks of this many bytes, each on its own stream (decision 15).
     pub chunk_size: Option<u64>,
     /// Handling of children that fail, and of the entity itself in that case; for an entity that is dehydrated, at
     /// layer 2.

@@ -23,7 +23,7 @@ pub(crate) fn segments(mtu: u16) -> usize {
     usize::from(MAX_SEND / mtu.max(1)).clamp(1, MAX_SEGMENTS)
 }
 
-/// A socket whose sends have at most so many packets.
+/// A socket whose sends have at most this many packets.
 pub(crate) struct SegmentedSocket {
     inner: Arc<dyn AsyncUdpSocket>,
     segments: usize,

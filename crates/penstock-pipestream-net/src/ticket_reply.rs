@@ -46,7 +46,7 @@ enum TicketBatch {
     Waiting { tickets: Vec<Option<Result<Ticket>>>, missing: usize, complete: oneshot::Sender<()> },
     /// Every reply has arrived.
     Complete { tickets: Vec<Option<Result<Ticket>>> },
-    /// The caller waits no more: a ticket that arrives is refused, and the driver gives up its entity.
+    /// The caller no longer waits: a ticket that arrives is refused, and the driver gives up its entity.
     Closed,
 }
 

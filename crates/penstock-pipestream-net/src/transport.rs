@@ -89,7 +89,7 @@ impl Intake {
         32 << 20
     }
 
-    /// Return the window of a connection on which so many streams are held unread.
+    /// Return the window of a connection on which this many streams are held unread.
     pub(crate) fn window_with_held(self, held: u32) -> u32 {
         match self {
             Self::Concurrent => held.saturating_mul(self.stream_window()).saturating_add(self.connection_window()),
@@ -229,7 +229,7 @@ impl HmacKey for ResetKey {
     }
 }
 
-/// Return an endpoint on the IO thread of this process. It sends so many packets at a time, and accepts any size that a
+/// Return an endpoint on the IO thread of this process. It sends this many packets at a time, and accepts any size that a
 /// peer may try.
 pub(crate) fn endpoint(
     runtime: &Runtime,

@@ -95,7 +95,7 @@ impl Pool {
         })
     }
 
-    /// Allocate a block for so many bytes. It still holds what was in its place before.
+    /// Allocate a block for this many bytes. It still holds what was in its place before.
     ///
     /// Fails where `bytes` is above the largest class, or nothing is free.
     #[inline]

@@ -16,7 +16,7 @@ impl SharedPool {
         Self { pool: Mutex::new(pool) }
     }
 
-    /// Allocate a block for so many bytes: [`Pool::alloc`].
+    /// Allocate a block for this many bytes: [`Pool::alloc`].
     pub fn alloc(&self, bytes: usize) -> Result<Block, AllocError> {
         self.with(|pool| pool.alloc(bytes))
     }

@@ -28,7 +28,7 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// Return the default classes in a pool of so many bytes.
+    /// Return the default classes in a pool of this many bytes.
     pub fn with_bytes(bytes: usize) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -81,7 +81,7 @@ pub(crate) struct SizeClass {
 impl SizeClass {
     pub(crate) const NOTHING: Self = Self { size: 0, stride: 1, end: 0, reciprocal: 0 };
 
-    /// Return whether a block may begin so many units after the slab's beginning: whether the stride divides that
+    /// Return whether a block may begin this many units after the slab's beginning: whether the stride divides that
     /// number, computed by one multiplication (Lemire, Kaser, Kurz 2019).
     #[inline]
     pub(crate) fn begins_at(&self, units: u32) -> bool {
@@ -129,7 +129,7 @@ impl SizeClasses {
         Ok(Self { classes, table, slab_units: units, slab_reciprocal: u64::MAX / u64::from(units) + 1 })
     }
 
-    /// Return the smallest class that holds so many bytes.
+    /// Return the smallest class that holds this many bytes.
     #[inline]
     pub(crate) fn class_of(&self, bytes: usize) -> Option<u8> {
         self.table.get(bytes.div_ceil(UNIT)).copied()

@@ -5,7 +5,7 @@ use crate::limits::{LARGEST, REASON, SUBSCRIBE};
 /// The end whose frames a decoder accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
-    /// Frames for a daemon. The payload of a SUBMIT may have so many bytes: the largest size class.
+    /// Frames for a daemon. The payload of a SUBMIT may have this many bytes: the largest size class.
     ToDaemon {
         /// Bytes.
         submit: usize,
@@ -217,7 +217,7 @@ fn decode(opcode: Opcode, payload: &[u8]) -> Decoded<'_> {
     Frame::decode(opcode, payload).map_or_else(Decoded::Refused, Decoded::Frame)
 }
 
-/// Take at most so many bytes from the front.
+/// Take at most this many bytes from the front.
 fn take<'i>(input: &mut &'i [u8], bytes: usize) -> &'i [u8] {
     let (taken, rest) = input.split_at(bytes.min(input.len()));
     *input = rest;

@@ -24,7 +24,7 @@ pub enum WorkerEvent {
         /// What it is.
         payload: Vec<u8>,
     },
-    /// The daemon has answered so many heartbeats, and has read everything sent before the last of them.
+    /// The daemon has answered this many heartbeats, and has read everything sent before the last of them.
     Alive(u64),
     /// The daemon has not answered three heartbeats: the connection has ended.
     Silent,
@@ -37,7 +37,7 @@ pub enum WorkerEvent {
 /// Whether the daemon supports PREFETCH and SUBSCRIBE, which are extensions.
 #[derive(Debug)]
 enum Extensions {
-    /// Unknown as long as READY is not answered: so many of them were sent and refused, the first for this.
+    /// Unknown as long as READY is not answered: this many of them were sent and refused, the first for this.
     Asked { sent: u8, refused: u8, first: Option<Refused> },
     /// It supports them, or ignores unknown frames: then it continues at READY.
     Known,
@@ -93,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// Start to receive tasks of these types, or of all types, up to so many at once.
+    /// Start to receive tasks of these types, or of all types, up to this many at once.
     ///
     /// Fails as a misuse where a type is not one, or it would take none.
     pub fn begin(&mut self, types: &[&[u8]], prefetch: u16) -> Result<()> {

@@ -226,7 +226,7 @@ impl MemoryDisk {
         self.state().calls
     }
 
-    /// Make so many calls in a row fail, beginning with this one.
+    /// Make this many calls in a row fail, beginning with this one.
     pub fn fail(&self, call: u64, fault: Fault, in_a_row: u64) {
         let mut state = self.state();
         (state.fault, state.failing) = (Some((call, fault)), in_a_row);

@@ -46,7 +46,7 @@ impl Mapping {
     /// Copy bytes in; `None`, without writing anything, if they do not fit.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
         offset.checked_add(bytes.len()).filter(|end| *end <= self.length)?;
-        // SAFETY: both ranges have so many bytes, the target by the check above. They do not overlap, because `bytes`
+        // SAFETY: both ranges have this many bytes, the target by the check above. They do not overlap, because `bytes`
         // is borrowed memory of this process that no caller takes out of this range.
         unsafe {
             let target = self.start.as_ptr().add(offset);

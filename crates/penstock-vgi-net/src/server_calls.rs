@@ -46,7 +46,7 @@ impl fmt::Debug for ServerCalls {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It waits for its answer, or its stream goes on.
+    /// The call waits for its answer, or its stream continues.
     Open,
     /// The client has cancelled the stream, whose output must still be ended.
     Cancelled,

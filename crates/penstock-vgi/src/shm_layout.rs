@@ -144,7 +144,7 @@ fn count(header: &[u8], size: u64) -> Result<usize> {
     Ok(count)
 }
 
-/// Return whether a batch of so many rows is a pointer to one in a segment (section 7). Keys of log messages take
+/// Return whether a batch of this many rows is a pointer to one in a segment (section 7). Keys of log messages take
 /// precedence.
 pub fn is_pointer(rows: usize, metadata: &Metadata) -> bool {
     rows == 0 && metadata.contains(key::SHM_OFFSET) && !metadata.contains(key::LOG_LEVEL)

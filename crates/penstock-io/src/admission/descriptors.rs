@@ -17,7 +17,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Raise the process's limit so that so many connections, each with so many descriptors, fit next to what is open,
+    /// Raise the process's limit so that this many connections, each with this many descriptors, fit next to what is open,
     /// what other servers were promised, and the reserve. Where the hard limit is lower, the log says so. The number of
     /// connections is reduced only where these connections alone do not fit into what is not open now, because other
     /// servers may never use what they were promised.

@@ -187,7 +187,7 @@ impl Admission {
         Ok(Permit { of: Arc::clone(self), address, deadline: Instant::now() + self.config.first_byte_timeout })
     }
 
-    /// Wait until at most so many connections are open.
+    /// Wait until at most this many connections are open.
     async fn at_most(&self, connections: u64) {
         loop {
             let mut ended = pin!(self.ended.notified());

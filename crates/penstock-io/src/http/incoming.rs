@@ -148,7 +148,7 @@ mod tests {
 
     const MOST: Limit = Limit { name: "body", value: 8 << 20 };
 
-    /// Return a body that yields so many bytes after each pause.
+    /// Return a body that yields this many bytes after each pause.
     fn dripping(bytes: usize, pause: Duration) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
         let (near, mut far) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
@@ -196,7 +196,7 @@ mod tests {
         assert!(ended(512 << 10, part_timeout, TOTAL).0.contains("TooLarge"));
     }
 
-    /// Return a body of so many bytes, in pieces.
+    /// Return a body of this many bytes, in pieces.
     fn whole(bytes: u64) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
         let pieces = (0..bytes.div_ceil(64 << 10)).map(|_| Ok(Frame::data(Bytes::from(vec![7; 64 << 10]))));
         StreamBody::new(stream::iter(pieces))

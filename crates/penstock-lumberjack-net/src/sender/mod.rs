@@ -124,7 +124,7 @@ impl Sender {
         }
     }
 
-    /// Wait until so many events since the beginning are acknowledged; open windows are sent at once.
+    /// Wait until this many events since the beginning are acknowledged; open windows are sent at once.
     pub async fn acknowledged(&self, events: u64) -> Result<()> {
         let shared = self.0.get()?;
         shared.send_open_windows();

@@ -24,7 +24,7 @@ use crate::clock::now;
 
 /// The body of a PUT.
 const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
-/// Bodies of up to so many bytes need no room.
+/// Bodies of up to this many bytes need no room.
 const SMALL: usize = 16 << 10;
 /// Larger bodies are parsed on a thread of the pool.
 const HERE: usize = 256 << 10;

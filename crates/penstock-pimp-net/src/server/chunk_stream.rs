@@ -36,7 +36,7 @@ pub(super) struct ChunkSource {
 }
 
 impl ChunkSource {
-    /// Make a source with so many bytes of memory.
+    /// Make a source with this many bytes of memory.
     pub(super) fn new(jobs: Arc<Jobs>, bytes: u64) -> Arc<Self> {
         let most = largest(jobs.limits()).max(PIECE).saturating_mul(2);
         Arc::new(Self { jobs, memory: MemoryBudget::new(bytes, most) })

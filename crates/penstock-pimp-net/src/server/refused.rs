@@ -19,7 +19,7 @@ pub(super) enum Refused {
     Busy,
     /// The body did not arrive in time; the request may be retried.
     Late(String),
-    /// Too many requests: retry after so many seconds.
+    /// Too many requests: retry after this many seconds.
     TooOften(u64),
     /// There is nothing at the path.
     NoPath,

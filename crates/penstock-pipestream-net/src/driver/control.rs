@@ -55,7 +55,7 @@ impl Control {
         self.queue.push_back(bytes);
     }
 
-    /// Return whether more work may be done that produces control bytes, where the session holds back so many bytes for
+    /// Return whether more work may be done that produces control bytes, where the session holds back this many bytes for
     /// its next interval.
     pub(super) fn has_room(&self, held_back: usize) -> bool {
         self.queued.saturating_add(held_back) < MAX_QUEUED

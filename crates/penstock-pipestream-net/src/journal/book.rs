@@ -30,7 +30,7 @@ struct Kept {
     begun: u64,
     /// By the label: its part.
     labels: HashMap<Key, Place>,
-    /// How many there should be, as the last record says, and where that lies.
+    /// How many there should be, as the last record says, and where that record is.
     known: u32,
     last: Option<Damage>,
     /// The number of its last record; none where that has none.
@@ -278,7 +278,7 @@ impl Book {
         if self.check(Some(session)).is_ok() { copy } else { Extract { form: Form::More, ..copy } }
     }
 
-    /// Return where it lies what has become of a label's entity.
+    /// Return where the outcome of a label's entity is recorded.
     pub(super) fn find(&self, session: SessionId, label: &Bytes) -> Option<(Place, Files)> {
         let place = self.sessions.get(&session)?.labels.get(&key_of_label(label))?;
         Some((*place, self.files([place].into_iter())))

@@ -76,7 +76,7 @@ impl ServerState {
         waiting
     }
 
-    /// Puts what is left of a session into a log of its own. An operator who gives that the session's name has it tried again.
+    /// Write what is left of a session to a log of its own. An operator who renames that log to the session's name has it tried again.
     fn put_aside(&self, session: SessionId, error: &Error) {
         let aside = self.folder.join(format!("{session}{DAMAGED}"));
         let copy = || {
@@ -158,7 +158,7 @@ fn find(keeper: &JournalWriter, session: SessionId) -> io::Result<StoredSession>
     StoredSession::read(&records.parts()?)
 }
 
-/// Takes into the log of a server what lies in folders of sessions, and gives the number of those that are damaged.
+/// Move sessions from folders of their own to the log of a server; return how many of them are damaged.
 pub(super) fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
     let failed = |error: io::Error| Error::file("cannot read", folder, error);
     let mut refused = 0;
@@ -222,8 +222,8 @@ fn restore(
 }
 
 impl ClientState {
-    /// Takes a folder, which is made if it is not there, and has the configuration store the session; gives the unfinished
-    /// one that is in there.
+    /// Open a folder, which is made if it does not exist, and configure the session to be stored in it; return the
+    /// unfinished session that it has, if any.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<(Self, Option<(Session, Journal)>)> {
         let failed = |error: io::Error| Error::file("cannot go on with the session in", folder, error);
         let (lock, _) = take(folder, config)?;

@@ -15,7 +15,7 @@ use crate::journal::labels::decode_ended;
 use crate::journal::record::{Entry, Form, Kind, SUFFIX, first_part, read_body};
 use crate::port::Ended;
 
-/// Where something lies.
+/// A place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) segment: u32,
@@ -91,7 +91,7 @@ impl Files {
         Ok(part)
     }
 
-    /// Return what has become of a label's entity, if that lies at this place.
+    /// Return what has become of a label's entity, if it is recorded at this place.
     pub(super) fn find(&self, place: Place, label: &Bytes) -> io::Result<Option<Ended>> {
         let part = self.read(place)?;
         let found = first_part(&part).and_then(|(_, body, _)| decode_ended(body));

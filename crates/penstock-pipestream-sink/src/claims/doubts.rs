@@ -1,15 +1,15 @@
-//! What damage of the log has left in doubt, and until when.
+//! The claim checks that damage of the log has left in doubt, and until when.
 //!
 //! ```text
-//!  what is lost                                      what is in doubt
+//!  lost                                              in doubt
 //!  a record of a claim check that its label names    that claim check
-//!  a place of which nothing says whose it was        every claim check before it that was not settled, and every ID
-//!                                                    of which the log says nothing
+//!  a place without a label that can be read          every unsettled claim check that was issued before it, and
+//!                                                    every ID that the log does not mention
 //! ```
 //!
-//! A question about what is in doubt is answered with an error that names the place: never as if the claim check were unknown, expired
-//! or open. What is lost may be its redemption, and an entity that two sessions have is worse than one that no session gets. The doubt
-//! ends with a later record that says again how the claim check stands, or once no claim check of the place can be valid.
+//! A request about a claim check in doubt is refused with an error that names the place; the claim check is never reported as
+//! unknown, expired or open. The lost record may be its redemption, and an entity in two sessions is worse than an entity in
+//! none. The doubt ends with a later record of the claim check's state, or once no claim check of the place can be valid.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{Error, Result};
 /// A place of the log that is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Loss {
-    /// Unix microseconds from which no claim check that was issued there is known any more.
+    /// Time, in Unix microseconds, from which every claim check that was issued there is forgotten.
     pub(super) until: u64,
     /// The place, in words.
     pub(super) place: Arc<str>,
@@ -30,12 +30,12 @@ pub(super) struct Loss {
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     claims: FastMap<u64, Loss>,
-    /// Places that may have been any claim check's.
+    /// Places that may have had a record of any claim check.
     any: Vec<Loss>,
 }
 
 impl Doubts {
-    /// Doubt a claim check; without an ID, all that are not known.
+    /// Add a claim check; without an ID, all claim checks whose state is not known.
     pub(super) fn add(&mut self, id: Option<u64>, loss: Loss) {
         match id {
             Some(id) => drop(self.claims.insert(id, loss)),
@@ -44,7 +44,7 @@ impl Doubts {
         }
     }
 
-    /// A claim check is known again.
+    /// Remove a claim check whose state is known again.
     pub(super) fn clear(&mut self, id: u64) {
         self.claims.remove(&id);
     }
@@ -53,7 +53,7 @@ impl Doubts {
         self.claims.get(&id)
     }
 
-    /// Refuse to say anything of a claim check that is in doubt.
+    /// Return an error if a claim check is in doubt.
     pub(super) fn check(&self, now: u64, id: u64, is_known: bool) -> Result<()> {
         let any = self.any.iter().filter(|_| !is_known);
         match self.claims.get(&id).into_iter().chain(any).find(|loss| loss.until > now) {
@@ -62,7 +62,7 @@ impl Doubts {
         }
     }
 
-    /// Refuse to say which claim checks there are, where not all of them are known.
+    /// Return an error if any claim check is in doubt, because a list of them would lack it.
     pub(super) fn check_all(&self, now: u64) -> Result<()> {
         match self.all().find(|(_, loss)| loss.until > now) {
             Some((_, loss)) => Err(refused("not all claim checks are known".to_owned(), loss)),
@@ -70,7 +70,7 @@ impl Doubts {
         }
     }
 
-    /// Return the claim checks that are in doubt; without an ID, the places that may have been any claim check's.
+    /// Return the claim checks in doubt; an entry without an ID is a place that may have had a record of any claim check.
     pub(super) fn all(&self) -> impl Iterator<Item = (Option<u64>, &Loss)> {
         let claims = self.claims.iter().map(|(id, loss)| (Some(*id), loss));
         claims.chain(self.any.iter().map(|loss| (None, loss)))

@@ -160,7 +160,7 @@ fn attempts(failures: u32) -> Option<u32> {
     (failures > 0).then(|| failures.saturating_add(1))
 }
 
-/// Return the line of an entity that is complete, after so many attempts that failed.
+/// Return the line of an entity that is complete, after this many attempts that failed.
 pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &PayloadProperties) -> Vec<u8> {
     let (doc_id, owner) = document(Some(header));
     encode(&Line {

@@ -35,7 +35,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Wait until a request of so many bytes may be sent.
+    /// Wait until a request of this many bytes may be sent.
     pub(super) async fn admit(&self, bytes: usize) -> OwnedSemaphorePermit {
         let units = bytes.div_ceil(REQUEST).clamp(1, IN_FLIGHT / REQUEST);
         let units = u32::try_from(units).unwrap_or(u32::MAX);

@@ -171,7 +171,7 @@ struct Response {
 }
 
 impl Response {
-    /// Read so many bytes. Memory is reserved as they arrive, beyond a part that is reserved immediately.
+    /// Read this many bytes. Memory is reserved as they arrive, beyond a part that is reserved immediately.
     async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         reserve(&mut bytes, length.min(RESERVE))?;

@@ -254,7 +254,7 @@ mod tests {
                 let image = Place::of(place.disk.crash(seed));
                 let found = image.found();
                 assert!((count..=end).contains(&found), "call {call}, image {seed}: {found}, not {count} to {end}");
-                // It goes on, and what was found is durable.
+                // The list is still being written, and what was found is durable.
                 assert_eq!(image.run(found).0, LINES);
                 assert_eq!(Place::of(image.disk.crash(seed)).found(), LINES, "call {call}, image {seed}");
             }

@@ -187,7 +187,7 @@ impl<'a> Payloads<'a> {
     }
 }
 
-/// Append so many bytes of a file, or as many as there are: with one system call where there is room for them.
+/// Append this many bytes of a file, or as many as there are: with one system call where there is room for them.
 fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
     let before = into.len();
     let end = usize::try_from(length).map_or(usize::MAX, |length| before.saturating_add(length));

@@ -217,7 +217,7 @@ fn examine_durably(store: &dyn Store, session: &str) -> Option<ListedSession> {
     }
 }
 
-/// Return the error of a journal that cannot be read after so many sessions.
+/// Return the error of a journal that cannot be read after this many sessions.
 fn damaged(known: usize, error: &serde_json::Error) -> Error {
     Error::io(
         format!("the order of the sink's sessions is damaged after the first {known}"),

@@ -10,7 +10,7 @@
 //!    "next": OFFSET or null}; L bytes of the list; then the contents, concatenated
 //! ```
 //!
-//! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: so many
+//! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: this many
 //! sessions, pieces and rows at a time, and the reader continues with further requests. The server keeps no state for a
 //! reader between requests.
 

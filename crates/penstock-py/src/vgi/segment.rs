@@ -46,7 +46,7 @@ impl VgiSegment {
 
 #[pymethods]
 impl VgiSegment {
-    /// Create a segment of so many bytes, the header included.
+    /// Create a segment of this many bytes, the header included.
     #[staticmethod]
     fn create(size: u64) -> PyResult<Self> {
         Segment::create(size).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
@@ -143,7 +143,7 @@ impl VgiSegment {
         annotated(py, &found)
     }
 
-    /// Return whether a batch of so many rows is a pointer to one in a segment.
+    /// Return whether a batch of this many rows is a pointer to one in a segment.
     #[staticmethod]
     #[pyo3(signature = (rows, metadata=None))]
     fn is_pointer(rows: usize, metadata: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {

@@ -1,4 +1,4 @@
-//! The frames: encode beside decode, a file for each kind of payload.
+//! The frames: encode next to decode, a file for each kind of payload.
 //!
 //! ```text
 //! frame   version 0x01 (1)  opcode (1)  length (4)  payload (length)
@@ -60,7 +60,7 @@ pub enum Frame<'a> {
     StatsResponse(StatsResponse),
     /// A producer wants to know a task's outcome (decision 9).
     Observe(TaskId),
-    /// A worker holds up to so many tasks (decision 6).
+    /// A worker holds up to this many tasks (decision 6).
     Prefetch(Prefetch),
     /// A worker takes only these types (decision 6).
     Subscribe(Types<'a>),

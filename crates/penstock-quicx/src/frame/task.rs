@@ -65,7 +65,7 @@ impl<'a> SubmitOnce<'a> {
     /// Bytes of a key.
     pub const KEY: usize = 16;
 
-    /// Bytes on the wire and in a block, where the key lies behind the rest.
+    /// Bytes on the wire and in a block, where the key follows the rest.
     pub const fn bytes(&self) -> usize {
         Self::KEY + self.submit.bytes()
     }

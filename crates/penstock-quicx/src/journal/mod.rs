@@ -134,7 +134,7 @@ impl Segment {
 }
 
 impl Journal {
-    /// Make a journal that goes on behind the segments that are there, each with its number and bytes.
+    /// Make a journal that continues after the existing segments, each with its number and bytes.
     pub fn new(segment_size: u64, after: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self {
             segment_size,
@@ -197,7 +197,7 @@ impl Journal {
         self.gathering.moved.push(record.id());
     }
 
-    /// Count a task whose content of so many bytes is in the segment.
+    /// Count a task whose content of this many bytes is in the segment.
     pub fn count_task(&mut self, number: u64, bytes: usize) {
         if let Some(segment) = self.segments.iter_mut().rev().find(|segment| segment.number == number) {
             segment.live += 1;
@@ -215,7 +215,7 @@ impl Journal {
         }
     }
 
-    /// Return the oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, so many bytes,
+    /// Return the oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, this many bytes,
     /// count too: they are written again with their tasks.
     ///
     /// A short segment counts as a sixteenth of a full one: each failure of the disk begins another, and each takes a descriptor at a start.

@@ -62,7 +62,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Return the delay of a task after so many failures.
+    /// Return the delay of a task after this many failures.
     pub(super) fn retry_after(&self, attempts: u16) -> Duration {
         let factor = self.back_off.powi(i32::from(attempts.saturating_sub(1)));
         Duration::try_from_secs_f64(self.delay.as_secs_f64() * factor).unwrap_or(LONGEST_DELAY).min(LONGEST_DELAY)

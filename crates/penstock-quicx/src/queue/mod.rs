@@ -252,7 +252,7 @@ impl Queue {
         self.connections.get(id).map_or(&[], |connection| connection.output.ready())
     }
 
-    /// Record that so many of these bytes were written.
+    /// Record that this many of these bytes were written.
     pub fn handle_written(&mut self, now: Instant, id: ConnectionId, bytes: usize) {
         let now = self.tick(now);
         let Some(connection) = self.connections.get_mut(id) else { return };

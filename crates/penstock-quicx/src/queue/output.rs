@@ -31,7 +31,7 @@ enum DeadListPosition {
     None,
     /// It waits behind an answer that waits for the disk.
     Wanted,
-    /// It ends so many bytes ahead in `out`.
+    /// It ends this many bytes ahead in `out`.
     Out(usize),
 }
 
@@ -87,7 +87,7 @@ impl Output {
         *self = Self::new(self.limit, self.most);
     }
 
-    /// Record that so many bytes were written.
+    /// Record that this many bytes were written.
     pub(super) fn written(&mut self, bytes: usize) {
         self.sent = (self.sent + bytes).min(self.out.len());
         if let DeadListPosition::Out(left) = &mut self.listing {
@@ -125,7 +125,7 @@ impl Output {
         let _ = frame.encode(self.room(frame.length(), self.waiting() / 8));
     }
 
-    /// Return the output buffer with room for a frame of so many bytes: up to the limit the buffer doubles, beyond that
+    /// Return the output buffer with room for a frame of this many bytes: up to the limit the buffer doubles, beyond that
     /// it grows by the needed bytes and the spare.
     pub(super) fn room(&mut self, bytes: usize, spare: usize) -> &mut Vec<u8> {
         if self.out.capacity() - self.out.len() < bytes {
@@ -249,7 +249,7 @@ impl Output {
         list
     }
 
-    /// Return how many answers of so many bytes can replace the item at the front of the held ones.
+    /// Return how many answers of this many bytes can replace the item at the front of the held ones.
     fn fitting(&self, bytes: usize, count: u32, held: usize) -> u32 {
         let ready = self.out.len() - self.sent;
         let burst = if ready == 0 { BURST } else { 0 };
@@ -257,7 +257,7 @@ impl Output {
         u32::try_from(room / bytes).unwrap_or(u32::MAX).min(count)
     }
 
-    /// Drop so many bytes of the held answers.
+    /// Drop this many bytes of the held answers.
     fn keep(&mut self, mut held: Vec<u8>, gone: usize) {
         self.run = self.run.and_then(|at| at.checked_sub(gone));
         if gone < held.len() {
@@ -305,7 +305,7 @@ impl Output {
     }
 }
 
-/// Grow a buffer by so many bytes: it doubles up to the limit, and beyond that grows by the needed bytes and the spare.
+/// Grow a buffer by this many bytes: it doubles up to the limit, and beyond that grows by the needed bytes and the spare.
 fn grow(buffer: &mut Vec<u8>, bytes: usize, limit: usize, spare: usize) {
     let needed = buffer.len() + bytes;
     let room = if needed > limit { needed + spare } else { needed.max((buffer.capacity() * 2).max(64).min(limit)) };

@@ -22,7 +22,7 @@ pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
 
 /// Of a longer body, a sample of this length from the middle is compressed first, as a test.
 const SAMPLE: usize = 64 << 10;
-/// The smallest gain that is worth compressing: one part in so many.
+/// The smallest gain that is worth compressing: one part in this many.
 const GAIN: usize = 8;
 
 /// Compress the pieces into one zstd frame; `None` if that is hardly smaller, as with measured numbers.

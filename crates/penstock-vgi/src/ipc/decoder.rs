@@ -59,7 +59,7 @@ pub struct Decoder {
 enum State {
     /// Between two messages.
     Prefix,
-    /// The next message has a head of so many bytes.
+    /// The next message has a head of this many bytes.
     Head(usize),
     /// The head was read, and the body is being received.
     Body(Box<Message>),
@@ -127,7 +127,7 @@ impl Decoder {
         .max(1)
     }
 
-    /// Record that so many bytes were put into [`space`](Self::space).
+    /// Record that this many bytes were put into [`space`](Self::space).
     pub fn advance(&mut self, count: usize) {
         if let State::Body(message) = &mut self.state {
             message.filled = message.filled.saturating_add(count).min(message.body.len());
@@ -207,7 +207,7 @@ impl Decoder {
         }
     }
 
-    /// Return the range of so many bytes, if they have arrived.
+    /// Return the range of this many bytes, if they have arrived.
     fn take(&mut self, count: usize) -> Option<std::ops::Range<usize>> {
         let end = self.start.checked_add(count).filter(|end| *end <= self.end)?;
         Some(std::mem::replace(&mut self.start, end)..end)

@@ -17,7 +17,7 @@ struct Said {
 }
 
 impl Said {
-    /// Writes a group of so many batches.
+    /// Writes a group of this many batches.
     fn group(&mut self, writer: &mut Writer, batches: u32) {
         let events = (self.next..self.next + batches).map(|number| (u64::from(number), 2 * number..2 * number + 2));
         let events: Vec<_> = events.collect();

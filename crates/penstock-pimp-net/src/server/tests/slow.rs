@@ -27,7 +27,7 @@ fn asking(server: &Server, request: &str) -> TcpStream {
     stream
 }
 
-/// Return a completed job with so many chunks of 256 KiB.
+/// Return a completed job with this many chunks of 256 KiB.
 fn large(server: &Server, id: JobId, count: u32) -> Vec<Value> {
     server.create(id);
     let mut chunks = vec![metadata(id, "\"identity\"")];

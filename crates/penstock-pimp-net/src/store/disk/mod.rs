@@ -54,7 +54,7 @@ impl DiskStore {
         Self::with_segments(folder, writer::SEGMENT)
     }
 
-    /// Open a folder like [`open`](Self::open), with segments that end after so many bytes.
+    /// Open a folder like [`open`](Self::open), with segments that end after this many bytes.
     pub(super) fn with_segments(folder: &Path, most: u64) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         make_folder(&*disk, folder).map_err(|error| Error::file("cannot make", folder, error))?;

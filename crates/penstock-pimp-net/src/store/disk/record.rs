@@ -21,7 +21,7 @@ const CHUNK: usize = 8;
 /// Bytes of a body without a job's record and chunks.
 const FIXED: usize = 32;
 
-/// Return the format of a store's log, with segments that end after so many bytes.
+/// Return the format of a store's log, with segments that end after this many bytes.
 pub(super) const fn format(segment: u64) -> Format {
     Format { kind: *b"pimp   3", suffix: ".chunks", what: "a PIMP store", segment }
 }

@@ -78,7 +78,7 @@ impl Shared {
         }
     }
 
-    /// Record that a write of so many bytes has failed.
+    /// Record that a write of this many bytes has failed.
     fn failed(&self, bytes: usize, error: io::Error) -> Error {
         let message = "cannot write to the store";
         tracing::error!(%error, folder = %self.folder.display(), bytes, message);
@@ -89,7 +89,7 @@ impl Shared {
         error
     }
 
-    /// Record that a write of so many bytes has succeeded.
+    /// Record that a write of this many bytes has succeeded.
     fn succeeded(&self, bytes: usize) {
         let mut failing = lock(&self.failing);
         if failing.as_ref().is_some_and(|failing| bytes >= failing.bytes.min(TRIED)) {

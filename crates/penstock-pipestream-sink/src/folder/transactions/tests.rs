@@ -444,7 +444,7 @@ fn a_server_that_dies_at_any_step_has_committed_all_or_nothing() {
     }
 }
 
-/// Prepare and commit on a disk that is dead after so many steps, start again, then commit again; look at the sink
+/// Prepare and commit on a disk that is dead after this many steps, start again, then commit again; look at the sink
 /// after each. Return how many steps there were.
 fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
     let dir = sink(&[ONE, TWO, LATE]);

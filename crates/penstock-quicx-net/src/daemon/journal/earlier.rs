@@ -75,7 +75,7 @@ pub(super) fn headless(number: u64, segment: &[u8]) -> Option<EarlierSegment> {
     })
 }
 
-/// Return the record of a body that the log gives.
+/// Return the record of a body from the log.
 pub(super) fn record(body: &[u8]) -> Option<Record<'_>> {
     Record::read_earlier(body.get(SUM..)?)
 }

@@ -38,7 +38,7 @@ pub(crate) fn fetching(folder: &Path) -> External {
     External::new(Resolver { fetcher, max_retries: 0, retry_delay: Duration::ZERO, limits })
 }
 
-/// Return a policy that stores batches of so many bytes in a folder, and fetches from there.
+/// Return a policy that stores batches of this many bytes in a folder, and fetches from there.
 pub(crate) fn storing(folder: &Path, threshold: u64) -> External {
     fetching(folder).with_storage(Box::new(Folder(folder.to_owned())), None).with_threshold(threshold)
 }
