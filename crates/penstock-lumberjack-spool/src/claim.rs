@@ -50,7 +50,7 @@ fn numbers(place: &ObjectPrefix) -> Result<Vec<u64>> {
 }
 
 impl Claim {
-    /// Takes a spool over. Blocks.
+    /// Take over a spool. Blocks.
     pub(super) fn take(place: &ObjectPrefix) -> Result<Self> {
         let content = format!("{:032x}", fastrand::u128(..));
         for _ in 0..TRIES {

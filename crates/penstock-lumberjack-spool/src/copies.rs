@@ -8,8 +8,8 @@ use penstock_log::{Disk, keep_aside, parent, read};
 
 use crate::{Error, Result};
 
-/// Keeps a segment's file as it was found, durably, under a name that no other has. Where an earlier start has kept it, that is its
-/// name.
+/// Keep a durable copy of a segment's file as it was found, under a name of its own; return the name. A copy that an earlier start
+/// has made is used again.
 pub(super) fn keep_copy(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<PathBuf> {
     let name =
         |number: u32| path.with_extension(if number == 0 { suffix.to_owned() } else { format!("{suffix}.{number}") });

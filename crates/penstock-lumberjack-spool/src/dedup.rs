@@ -210,7 +210,7 @@ impl Recent {
         }
     }
 
-    /// Forgets what is too much of a sender's broken connections.
+    /// Forget a sender's oldest broken connections, beyond the limit.
     fn bound(&mut self, sender: &Arc<str>) {
         let Some(pasts) = self.senders.get(sender) else { return };
         let mut broken: Vec<_> = pasts
@@ -269,7 +269,7 @@ impl Recent {
         Ok(recent)
     }
 
-    /// Takes what a record says, when a spool is opened; `end` is where the spool ends behind it.
+    /// Apply a record while a spool is opened; `end` is the spool's end after the record.
     fn read(&mut self, record: &Record, end: Position) {
         if record.ended {
             self.forget(&record.sent.sender, record.sent.connection);

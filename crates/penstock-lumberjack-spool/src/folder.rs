@@ -26,7 +26,7 @@ const LOCK: &str = ".lock";
 /// Bytes that wait for the next sync at most.
 const UNSYNCED: usize = 64 << 10;
 
-/// Opens a folder to be written.
+/// Open a folder for writing.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<TargetState> {
     make_folder(&*disk, folder).map_err(|error| Error::file("cannot make the spool", folder, error))?;
     let guard =
@@ -279,9 +279,9 @@ pub struct FolderStore {
 }
 
 impl FolderStore {
-    /// Looks into a folder.
+    /// Open a folder for reading.
     ///
-    /// Fails as a misuse if it is no spool.
+    /// Fails as a misuse if the folder is not a spool.
     pub fn open(folder: &Path) -> Result<Self> {
         Self::on(Arc::new(SystemDisk), folder)
     }

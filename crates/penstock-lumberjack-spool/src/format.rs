@@ -159,7 +159,7 @@ fn unencodable(error: ArrowError) -> Error {
     Error::internal("a batch cannot be kept", error)
 }
 
-/// Writes records.
+/// Encoder of records.
 pub(super) struct Encoder {
     stream: StreamEncoder,
     schema: Vec<u8>,
@@ -180,7 +180,7 @@ impl Encoder {
         header_with(&self.schema, spool, segment)
     }
 
-    /// Appends a record whose rows are those from number `first` of the segment on; nothing is appended where it fails.
+    /// Append a record whose first row is number `first` of the segment; append nothing on an error.
     pub(super) fn record(
         &mut self,
         batch: &RecordBatch,
@@ -216,7 +216,7 @@ pub(super) fn header_with(schema: &[u8], spool: &SpoolId, segment: u64) -> Vec<u
     bytes
 }
 
-/// Appends a record with the message of a batch of this many rows, which is a multiple of 8 bytes long.
+/// Append a record with the message of a batch of this many rows, which is a multiple of 8 bytes long.
 pub(super) fn record_with(
     (message, rows): (&[u8], u32),
     place: (HeadSeed, u64),
@@ -252,7 +252,7 @@ fn put_head(kind: &[u8; 4], [rows, body]: [usize; 2], (seed, first): (HeadSeed, 
     into.resize(start + RECORD_HEAD + origin, 0);
 }
 
-/// Appends a record that says that nothing of a connection will be sent again.
+/// Append a record which says that no event of a connection will be sent again.
 pub(super) fn end(place: (HeadSeed, u64), sent: &Sent, into: &mut Vec<u8>) -> Entry {
     let start = into.len();
     put_head(END, [0, 0], place, sent, into);
@@ -381,7 +381,7 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
 }
 
 #[derive(Debug)]
-/// Reads the batches of a segment's records.
+/// Decoder of the batches in a segment's records.
 pub(super) struct Decoder {
     stream: StreamDecoder,
 }

@@ -64,12 +64,12 @@ fn is_full(error: &Error) -> bool {
     false
 }
 
-/// Keeps what must outlive the process, and removes segments.
+/// The store of what must outlive the process; it removes segments.
 pub(super) trait Backing: std::fmt::Debug + Send + Sync {
-    /// Keeps how far each reader has come.
+    /// Store the position of each reader.
     fn keep_readers(&self, readers: &[u8]) -> Result<()>;
 
-    /// Removes a segment.
+    /// Remove a segment.
     fn remove(&self, segment: u64) -> Result<()>;
 }
 
@@ -131,8 +131,8 @@ impl Index {
         result
     }
 
-    /// Waits until this many bytes more fit. False: the spool is closed, and they do not. What fits is written after that
-    /// too, as the ends of connections come last.
+    /// Wait until this many more bytes fit; return false if the spool is closed and they do not. Bytes that fit are written
+    /// even then, because the ends of connections come last.
     pub(super) fn wait_for_room(&self, wanted: u64, max: u64) -> bool {
         let mut state = lock(&self.state);
         let mut told = false;

@@ -44,7 +44,7 @@ fn list_segments(place: &ObjectPrefix, from: u64) -> Result<BTreeMap<u64, u64>> 
     Ok(numbers.collect())
 }
 
-/// Opens a prefix to be written.
+/// Open a prefix for writing.
 pub(super) fn open(place: &ObjectPrefix, ack: Ack) -> Result<TargetState> {
     let spool = match read_id(place)? {
         Some(spool) => spool,
@@ -127,7 +127,7 @@ pub struct ObjectStore {
 }
 
 impl ObjectStore {
-    /// Looks below a prefix.
+    /// Open a prefix for reading.
     ///
     /// Fails as a misuse if there is no spool.
     pub fn open(place: ObjectPrefix) -> Result<Self> {

@@ -91,7 +91,7 @@ pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits:
     missing.map_or(Ok(plan), |until| Err(beyond(until)))
 }
 
-/// Refuses a beginning that is not in the spool: nobody may take that for one behind which nothing has come yet.
+/// Refuse a start that is not in the spool, which would otherwise look like a start after which no rows have arrived yet.
 fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) -> Result<()> {
     let Position { segment, row } = start;
     let fits = match first {
@@ -111,7 +111,7 @@ fn beyond(Position { segment, row }: Position) -> Error {
     Missing::Row { segment, row }.into()
 }
 
-/// Takes what is wanted of a segment; false: there is enough.
+/// Add the wanted rows of a segment; return false once there are enough.
 fn divide(
     info: &SegmentInfo,
     start: Position,
@@ -175,7 +175,7 @@ fn divide(
     true
 }
 
-/// Reads the rows of a piece, batch by batch.
+/// Reader of the rows of a piece, batch by batch.
 #[derive(Debug)]
 pub struct Reader {
     store: Arc<dyn Store>,
@@ -221,7 +221,7 @@ impl Reader {
         reshape(&self.layout, &batch).map(Some)
     }
 
-    /// Reads on until there is another whole record, or more.
+    /// Read until there is at least one more whole record.
     fn read_records(&mut self) -> Result<usize> {
         let needed = read_entry(&self.rest).map_or(0, |entry| u64::from(entry.bytes));
         let wanted = needed.saturating_sub(self.rest.len() as u64).max(CHUNK);
@@ -279,7 +279,7 @@ impl Reader {
         (skip, taken)
     }
 
-    /// Keeps what is of the piece.
+    /// Keep the rows that belong to the piece.
     fn keep(&mut self, batch: RecordBatch) {
         let (skip, taken) = self.take_off(batch.num_rows() as u64);
         let (skip, taken) = (usize::try_from(skip).unwrap_or(usize::MAX), usize::try_from(taken).unwrap_or(0));

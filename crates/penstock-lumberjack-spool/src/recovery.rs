@@ -21,7 +21,7 @@ use crate::names::path_of;
 use crate::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
 use crate::{Error, Result};
 
-/// Puts an empty segment in the place of one that a crash has left without a header, so that its number stays taken.
+/// Replace a segment that a crash has left without a header by an empty one, so that its number is not used again.
 fn set_aside(disk: &dyn Disk, path: &Path, number: u64, header: Vec<u8>) -> Result<Segment> {
     let copy = keep_copy(disk, path, "torn")?;
     tracing::warn!(segment = number, "a segment without a header is set aside: {}", copy.display());
@@ -31,8 +31,8 @@ fn set_aside(disk: &dyn Disk, path: &Path, number: u64, header: Vec<u8>) -> Resu
     Ok(Segment { header: length, entries: Vec::new(), bytes: bytes.len() as u64, sealed: true })
 }
 
-/// Brings a segment into order: it gets the footer that it lacks, and what a crash has left half-written is cut off. Gives
-/// how many records of it are newly found damaged, too.
+/// Recover a segment: write the footer that it lacks, and cut off a record that a crash has left half-written. Also return
+/// how many of its records are newly found damaged.
 pub(super) fn recover(
     disk: &dyn Disk,
     folder: &Path,
@@ -104,7 +104,7 @@ enum Kept<'a> {
     OfDamaged,
 }
 
-/// Puts a segment in the place of what was found. A disk that is full has room for a footer alone, behind the records that are whole.
+/// Replace the file that was found by a segment. A full disk has room only for a footer, after the records that are whole.
 fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], copy: Kept<'_>) -> io::Result<()> {
     match (replace(disk, path, bytes), copy) {
         (Err(error), Kept::Nothing | Kept::OfTorn(_)) if is_full(&error) => {

@@ -13,7 +13,7 @@ use crate::format::{
 use crate::store::Unreadable;
 use crate::{Error, Result};
 
-/// Records begin at multiples of this.
+/// The alignment of records, in bytes.
 const STEP: usize = 8;
 
 /// What is known of a segment, from a byte on.
@@ -41,8 +41,8 @@ pub(super) enum Rest {
     Damaged(Entry),
 }
 
-/// Looks through records, each with its hash, of which the first has the row `row`. `last`: they are those of the last segment,
-/// so their end may be torn.
+/// Scan records and check their hashes; the first begins with row `row`. `last` says that they are those of the last segment,
+/// whose end may be torn.
 pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> SegmentScan {
     let (mut entries, mut at, mut row) = (Vec::new(), 0, row);
     let rest = loop {
@@ -138,8 +138,8 @@ pub(super) enum Headless {
     Unknown(Error),
 }
 
-/// Looks at a segment whose header cannot be read. A crash leaves a part of the header, zeros, or both; and only of the
-/// last segment. What a header says is known without it, and that it is the header of this segment is told by the records.
+/// Examine a segment whose header cannot be read. A crash leaves a part of the header, zeros, or both, and only in the last
+/// segment. The content of the header is known without it, and the records show that they belong to this segment.
 pub(super) fn headless(file: &dyn DiskFile, path: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Headless> {
     let failed = |error: io::Error| Error::file("cannot read", path, error);
     let (bytes, header) = (read(file).map_err(failed)?, Encoder::new()?.header(spool, number));

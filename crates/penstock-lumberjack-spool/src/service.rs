@@ -72,7 +72,7 @@ impl Service {
         self.acceptor.fingerprint()
     }
 
-    /// Reads the certificate again, if its files have changed; says whether they had. It does so every 5 s by itself.
+    /// Read the certificate again if its files have changed; return whether they had. The service also does so every 5 s.
     pub fn reload(&self) -> Result<bool> {
         Ok(self.server.reload()?)
     }

@@ -45,7 +45,7 @@ impl fmt::Debug for Spool {
 }
 
 impl Spool {
-    /// Opens a spool, or makes one; what a crash has left half-written is cut off, and what was damaged is lost, but no more.
+    /// Open a spool, or make one. A record that a crash left half-written is cut off; a damaged record is lost, and no other.
     /// Blocks.
     ///
     /// Fails where a segment is not of this spool, and where another process writes a folder. In an object store this one

@@ -10,8 +10,8 @@ use crate::store::Store;
 
 /// Where bytes become durable.
 pub(super) trait Target: fmt::Debug + Send {
-    /// Writes bytes at a place in a segment, which begins at 0, and makes them durable, unless that may be done
-    /// later. After a failed call nothing more is written to the segment: [`end`](Self::end) comes next.
+    /// Write bytes at a position in a segment, and make them durable unless that may be done later. After a failed call
+    /// nothing more is written to the segment: [`end`](Self::end) comes next.
     fn write(&mut self, segment: u64, at: u64, bytes: &[u8], durable: Durable) -> Result<()>;
 
     /// End a segment durably: its footer replaces everything from a position on, which a failed call may have left there. A

@@ -152,7 +152,7 @@ impl Writer {
         HeadSeed::of(&self.shared.index.spool, self.segment)
     }
 
-    /// Makes a group durable, and says so.
+    /// Make a group durable, and answer its waiters.
     fn commit(&mut self, group: Vec<Message>) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -209,7 +209,7 @@ impl Writer {
         }
     }
 
-    /// Writes a group, behind which the segment has this many rows.
+    /// Write a group, after which the segment has this many rows.
     fn put(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
         let wanted = bytes.len() as u64;
         if wanted > self.options.max_bytes {
@@ -231,7 +231,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends what is new of a batch to a group's bytes, as the rows from number `row` of the segment on.
+    /// Append the new rows of a batch to a group's bytes; the first is number `row` of the segment.
     fn prepare(
         &mut self,
         delivery: Delivery,
@@ -349,7 +349,7 @@ impl Writer {
         }
     }
 
-    /// Ends the open segment; the next group begins another one.
+    /// End the open segment; the next group begins another one.
     fn seal(&mut self) {
         if (self.length > 0 || self.state == SegmentState::Ending)
             && let Err(error) = self.end_segment()

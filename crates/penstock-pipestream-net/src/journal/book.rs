@@ -86,12 +86,12 @@ impl Book {
         Self { folder: folder.into(), keeps_one, sessions, segments, stray: None, horizon: 0 }
     }
 
-    /// Takes a segment, before what is in it.
+    /// Add a segment, before its records.
     pub(super) fn add_segment(&mut self, number: u64, file: &Arc<dyn DiskFile>) {
         self.segments.entry(number).or_insert_with(|| Segment { file: Arc::clone(file), live: 0 });
     }
 
-    /// Takes a record whose body begins at a place. None where it is of another version.
+    /// Apply a record whose body begins at an offset; return `None` if it is of another version.
     pub(super) fn apply(&mut self, segment: u64, offset: u64, record: View<'_>) -> Option<()> {
         let View { session, form, labels, number, parts, .. } = record;
         let place = Damage { segment, at: offset };
@@ -129,7 +129,7 @@ impl Book {
         Some(())
     }
 
-    /// Adds the parts of a record to what counts of its session.
+    /// Add the parts of a record to the current ones of its session.
     fn add(&mut self, segment: u64, offset: u64, record: View<'_>) -> Option<()> {
         let View { session, form, parts, head, .. } = record;
         let (mut rest, mut at) = (parts, offset + head as u64);

@@ -27,7 +27,8 @@ const LABELS: &str = "labels";
 const MAX_LABEL: usize = 1 << 20;
 const NEW: &str = "new.tmp";
 
-/// Reads the session of a folder; `None` where none is. What was being written is left out; damage is an error that names the place.
+/// Read the session of a folder; return `None` if it has none. A record that was being written is left out; damage is an error that
+/// names the place.
 pub(super) fn read(folder: &Path) -> io::Result<Option<Entry>> {
     let Some(number) = numbers(folder)?.pop() else { return Ok(None) };
     let path = path(folder, number);
@@ -72,7 +73,7 @@ fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Removes what the log has taken of a folder.
+/// Remove the files of a folder that were moved to the log.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
     let files = numbers(folder)?.into_iter().map(|number| path(folder, number));
     for file in files.chain([folder.join(LABELS), folder.join(NEW)]) {

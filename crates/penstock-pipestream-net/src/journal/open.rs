@@ -41,7 +41,7 @@ pub(crate) struct ClientState {
 }
 
 impl ServerState {
-    /// Takes a folder, which is made if it is not there, and has the configuration store sessions.
+    /// Open a folder, which is made if it does not exist, and configure sessions to be stored.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<Self> {
         let (lock, key) = take(folder, config)?;
         let mut store = open_store(folder, SERVER, false)?;
@@ -285,7 +285,7 @@ fn go_on(keeper: &Arc<JournalWriter>, found: &StoredSession, config: &mut Sessio
     Ok((session, journal))
 }
 
-/// Takes a folder, with the key of its yield tokens.
+/// Lock a folder; also return the key of its yield tokens.
 fn take(folder: &Path, config: &mut SessionConfig) -> Result<(FolderLock, [u8; 32])> {
     make_folder(&PrivateDisk, folder).map_err(|error| Error::file("cannot use", folder, error))?;
     let lock = FolderLock::take(folder, ".lock", "another process goes on with what is in there");

@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// Appends a part.
+/// Append a part.
 pub(super) fn put(kind: Kind, body: &[u8], parts: &mut Vec<u8>) {
     records::append(&[&[kind.letter()], body].concat(), parts);
 }
@@ -145,7 +145,7 @@ pub(super) struct View<'a> {
     pub(super) parts: &'a [u8],
 }
 
-/// Reads a body; `None` where another version has written it.
+/// Decode a body; return `None` if another version has written it.
 pub(super) fn read_body(body: &[u8]) -> Option<View<'_>> {
     let (session, rest) = body.split_first_chunk()?;
     let (letter, rest) = rest.split_first()?;
@@ -247,7 +247,7 @@ pub(super) struct StoredSession {
 }
 
 impl StoredSession {
-    /// Reads the parts of a session, oldest first.
+    /// Decode the parts of a session, oldest first.
     pub(super) fn read(parts: &[u8]) -> io::Result<Self> {
         let (mut owner, mut sink_folder, mut end, mut core, mut released) = (None, None, None, Vec::new(), Vec::new());
         let mut take = |kind, body: &[u8]| {

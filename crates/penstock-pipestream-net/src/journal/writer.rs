@@ -54,7 +54,7 @@ enum Removal {
 }
 
 impl Store {
-    /// Reads what is in a folder that this process has locked.
+    /// Read a folder that this process has locked.
     pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, format: Format, keeps_one: bool) -> Result<Self> {
         let mut book = Book::new(folder, keeps_one);
         let mut log = Log::open(Arc::clone(&disk), folder, format, &mut book).map_err(penstock_io::Error::from)?;
@@ -69,7 +69,7 @@ impl Store {
         lock(&self.book)
     }
 
-    /// Appends records together; they count, durably, when this returns.
+    /// Append records as one write; they are durable when this returns.
     pub(super) fn append(&mut self, entries: &mut [Entry]) -> io::Result<()> {
         if entries.is_empty() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Store {
         self.log.seal()
     }
 
-    /// Appends records, and what the disk did not take of sessions that have ended.
+    /// Append records, and those of ended sessions that an earlier write could not store.
     pub(super) fn write(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
         let ends = |entry: &Entry| self.keeps_one && entry.form == Form::Gone;
         if let Some(end) = entries.iter().rposition(ends) {
@@ -276,7 +276,7 @@ pub(crate) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Starts the thread. The folder is this process's until the keeper is dropped.
+    /// Start the thread. The folder stays locked until the keeper is dropped.
     pub(super) fn start(store: Store, lock: Option<FolderLock>) -> Result<Arc<Self>> {
         let (book, counters) = (Arc::clone(&store.book), Arc::new(JournalCounters::default()));
         let writer = StoreWriter { store, counters: Arc::clone(&counters), _lock: lock };
@@ -295,14 +295,14 @@ impl JournalWriter {
         found.map_or(Ok(None), |(place, files)| files.find(place, label))
     }
 
-    /// Hands a record over; the answer comes when it is durable, and is dropped where the thread has ended.
+    /// Pass a record to the thread; the answer arrives when the record is durable, and never if the thread has ended.
     fn push(&self, entry: Entry) -> oneshot::Receiver<io::Result<()>> {
         let (done, answer) = oneshot::channel();
         drop(self.commit.push(Pending { entry, done }));
         answer
     }
 
-    /// Writes a record. Returns when it is durable.
+    /// Write a record; return when it is durable.
     pub(super) async fn write(&self, entry: Entry) -> io::Result<()> {
         self.push(entry).await.unwrap_or_else(|_| Err(io::Error::other("the thread that stores sessions has ended")))
     }
