@@ -259,7 +259,7 @@ impl Writer {
         }
     }
 
-    /// Appends that a connection has ended, if anything is remembered of it that a restart should forget; and so have those
+    /// Append records of the end of a connection, if a restart would otherwise remember anything of it, and of the connections
     /// whose events it has sent again.
     fn prepare_end(&self, ended: ConnectionEnd, row: u64, bytes: &mut Vec<u8>, pending: &mut Vec<Pending>) {
         let ConnectionEnd { sender, connection, clean } = ended;

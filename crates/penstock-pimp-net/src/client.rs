@@ -305,7 +305,7 @@ impl JobClient {
     /// Write chunks as they are, for a caller that knows their indices: (index, value), and whether the last one is the
     /// final one, with or without an error.
     ///
-    /// Returns whether the consumer has cancelled the job.
+    /// Return whether the consumer has cancelled the job.
     pub async fn write_chunks(
         &self,
         key: &str,

@@ -18,7 +18,7 @@ pub struct DeadTask<'a> {
 }
 
 impl<'a> DeadTask<'a> {
-    /// Appends it to a payload of DEAD_TASKS.
+    /// Append it to a payload of DEAD_TASKS.
     pub(crate) fn encode(&self, out: &mut impl BufMut) {
         let mut writer = Writer::new(out);
         self.id.encode(&mut writer);
@@ -46,7 +46,7 @@ pub struct DeadTasks<'a> {
 }
 
 impl<'a> DeadTasks<'a> {
-    /// Puts tasks together.
+    /// Collect tasks into a payload.
     pub fn collect(tasks: &[DeadTask<'_>], out: &'a mut Vec<u8>) -> Self {
         tasks.iter().for_each(|task| task.encode(out));
         Self { rest: out }

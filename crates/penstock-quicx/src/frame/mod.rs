@@ -109,7 +109,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Appends the frame.
+    /// Append the frame.
     ///
     /// Fails as a misuse where a field is longer than its length can say; nothing is appended then.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
@@ -192,7 +192,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Reads the payload of a frame.
+    /// Decode the payload of a frame.
     ///
     /// Fails as malformed where it does not fit its layout (decision 3).
     pub fn decode(opcode: Opcode, payload: &'a [u8]) -> Result<Self, Malformed> {
@@ -258,14 +258,14 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Appends the six bytes before a payload.
+/// Append the six bytes before a payload.
 pub(crate) fn header(opcode: Opcode, length: u32, writer: &mut Writer<impl BufMut>) {
     writer.u8(VERSION);
     writer.u8(opcode.byte());
     writer.u32(length);
 }
 
-/// Appends TASK for what a block holds.
+/// Append a TASK with the content of a block.
 pub(crate) fn write_task(id: TaskId, content: &[u8], out: &mut Vec<u8>) {
     let mut writer = Writer::new(out);
     header(Opcode::Task, (TaskId::LENGTH + content.len()) as u32, &mut writer);

@@ -10,7 +10,7 @@ pub struct Types<'a> {
 }
 
 impl<'a> Types<'a> {
-    /// Puts types together.
+    /// Collect types into a payload.
     ///
     /// Fails as a misuse where one is empty or longer than 255 bytes.
     pub fn collect(types: &[&[u8]], out: &'a mut Vec<u8>) -> Result<Self> {
