@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=lambda item: (rank(item), item.nodeid.partition("::")[0] not in _RETRYING))
     for item in items:
-        if rank(item) < len(_SPARK):
+        if rank(item) < len(_SPARK) or "java" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
 
 
