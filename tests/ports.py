@@ -7,7 +7,7 @@ import socket
 # Below the ports that the system gives to connections and to listeners at port 0: else a port that is free now may be
 # the near end of anybody's connection a moment later. Each process of a run has a range of its own.
 _FIRST, _EACH = 12_000, 2_000
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
 _PORTS = itertools.cycle(range(_FIRST + _WORKER * _EACH, _FIRST + (_WORKER + 1) * _EACH))
 
 

@@ -16,12 +16,7 @@ const BLOCKS: usize = 6;
 /// What a [`BlockReader`] reads.
 pub trait BlockSource {
     /// Return the number of bytes.
-    fn len(&self) -> u64;
-
-    /// Return whether there are no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    fn length(&self) -> u64;
 
     /// Return exactly `size` bytes from a position on, which are all within the length.
     ///
@@ -45,11 +40,6 @@ impl<S: BlockSource> BlockReader<S> {
         Self { source, position: 0, blocks: VecDeque::with_capacity(BLOCKS) }
     }
 
-    /// Return the source.
-    pub fn source(&self) -> &S {
-        &self.source
-    }
-
     /// Return the bytes at a position before the end: at least one byte.
     fn at(&mut self, position: u64) -> io::Result<Bytes> {
         let end = |block: &(u64, Bytes)| block.0.saturating_add(block.1.len() as u64);
@@ -63,7 +53,7 @@ impl<S: BlockSource> BlockReader<S> {
         }
         let before = self.blocks.iter().find(|block| end(block) == position);
         let size = before.map_or(FIRST_BLOCK, |(_, bytes)| MAX_BLOCK.min(GROWTH * bytes.len() as u64));
-        let size = size.min(self.source.len().saturating_sub(position));
+        let size = size.min(self.source.length().saturating_sub(position));
         let bytes = self.source.fetch(position, usize::try_from(size).map_err(io::Error::other)?)?;
         self.blocks.truncate(BLOCKS - 1);
         self.blocks.push_front((position, bytes.clone()));
@@ -73,7 +63,7 @@ impl<S: BlockSource> BlockReader<S> {
 
 impl<S: BlockSource> Read for BlockReader<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.position >= self.source.len() || buffer.is_empty() {
+        if self.position >= self.source.length() || buffer.is_empty() {
             return Ok(0);
         }
         let count = self.at(self.position)?.as_ref().read(buffer)?;
@@ -86,7 +76,7 @@ impl<S: BlockSource> Seek for BlockReader<S> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),
-            SeekFrom::End(offset) => self.source.len().checked_add_signed(offset),
+            SeekFrom::End(offset) => self.source.length().checked_add_signed(offset),
             SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
         };
         self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
@@ -107,7 +97,7 @@ mod tests {
     }
 
     impl BlockSource for Recorded {
-        fn len(&self) -> u64 {
+        fn length(&self) -> u64 {
             self.length
         }
 
@@ -139,7 +129,7 @@ mod tests {
         let mut all = Vec::new();
         reader.read_to_end(&mut all).unwrap();
         assert_eq!(all, (0..length).map(byte).collect::<Vec<_>>());
-        let fetches = reader.source().fetches.borrow().clone();
+        let fetches = reader.source.fetches.borrow().clone();
         let sizes = [256 << 10, 2 << 20, 8 << 20, 8 << 20, (20 << 20) - (18 << 20) - (256 << 10)];
         assert_eq!(fetches.iter().map(|(_, size)| *size).collect::<Vec<_>>(), sizes);
     }
@@ -151,14 +141,14 @@ mod tests {
         for &place in &places {
             assert_eq!(read_at(&mut reader, place), byte(place));
         }
-        assert!(reader.source().fetches.borrow().iter().all(|(_, size)| *size == 256 << 10));
+        assert!(reader.source.fetches.borrow().iter().all(|(_, size)| *size == 256 << 10));
         // The first block made way for the seventh; the others are still there.
         for &place in places[1..].iter().rev() {
             assert_eq!(read_at(&mut reader, place + 1), byte(place + 1));
         }
-        assert_eq!(reader.source().fetches.borrow().len(), 7);
+        assert_eq!(reader.source.fetches.borrow().len(), 7);
         read_at(&mut reader, places[0]);
-        assert_eq!(reader.source().fetches.borrow().len(), 8);
+        assert_eq!(reader.source.fetches.borrow().len(), 8);
     }
 
     #[test]
@@ -170,6 +160,6 @@ mod tests {
         assert_eq!(reader.read(&mut [0; 4]).unwrap(), 0);
         assert!(reader.seek(SeekFrom::Current(-16)).is_err());
         assert!(reader.seek(SeekFrom::End(i64::MIN)).is_err());
-        assert_eq!(*reader.source().fetches.borrow(), [(9, 1)]);
+        assert_eq!(*reader.source.fetches.borrow(), [(9, 1)]);
     }
 }

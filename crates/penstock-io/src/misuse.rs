@@ -99,7 +99,7 @@ pub enum Misuse {
         /// What is wrong, with the text.
         reason: String,
     },
-    /// A client that trusts nobody, or is told twice whom it trusts.
+    /// A client without trust, or with more than one kind of it.
     #[error("exactly one of fingerprint, ca and system_ca must be given")]
     Trust,
     /// A certificate without a key, or a key without a certificate.
@@ -112,6 +112,12 @@ pub enum Misuse {
         option: String,
         /// The value.
         value: String,
+    },
+    /// The name of a server that no certificate could have.
+    #[error("{name:?} is no name that a certificate could have")]
+    ServerName {
+        /// The name.
+        name: String,
     },
     /// A read key that could be guessed.
     #[error("the read key has {length} bytes; it must have at least {minimum}")]
@@ -198,6 +204,7 @@ mod tests {
                 Misuse::ClientCertificates { option: "o".to_owned(), value: "never".to_owned() },
                 "o=\"never\": \"required\" or \"optional\"",
             ),
+            (Misuse::ServerName { name: "a b".to_owned() }, "\"a b\" is no name that a certificate could have"),
             (Misuse::ReadKeyLength { length: 3, minimum: 16 }, "the read key has 3 bytes; it must have at least 16"),
         ]);
     }

@@ -7,12 +7,6 @@ pub enum Misuse {
     /// A sender without a receiver.
     #[error("hosts is empty")]
     NoHosts,
-    /// The name of a receiver that no certificate could have.
-    #[error("{name:?} is no name that a certificate could have")]
-    ServerName {
-        /// The name.
-        name: String,
-    },
     /// A call after the end of a sender.
     #[error("the sender is closed")]
     Closed,
@@ -116,8 +110,8 @@ pub enum Misuse {
     /// A reader without a name, or with one that is too long.
     #[error("a reader's name has 1 to 128 bytes")]
     ReaderName,
-    /// The commit of a position behind the end of the spool: rows that nobody has read would be acknowledged when they
-    /// come.
+    /// The commit of a position after the end of the spool: rows would be acknowledged when they come, before they are
+    /// read.
     #[error(
         "the reader {reader:?} commits row {row} of segment {segment}, and the spool does not reach beyond row \
          {last_row} of segment {last_segment}: is it the spool that was read?"
@@ -156,7 +150,6 @@ mod tests {
         let column = || "a.b".to_owned();
         check([
             (Misuse::NoHosts, "hosts is empty"),
-            (Misuse::ServerName { name: "a b".to_owned() }, "\"a b\" is no name that a certificate could have"),
             (Misuse::Closed, "the sender is closed"),
             (Misuse::NoColumn { column: column() }, "there is no column \"a.b\""),
             (

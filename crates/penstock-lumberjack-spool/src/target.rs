@@ -25,7 +25,7 @@ pub(super) trait Target: fmt::Debug + Send {
 /// Whether bytes must be on disk before a call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
-    /// Now, and this many of them, which are the segment's header, before the others: a segment that a crash has left without
+    /// Now, and the first ones, this many bytes of the segment's header, before the others: a segment that a crash has left without
     /// one has nothing else either.
     Header(usize),
     Now,

@@ -40,8 +40,8 @@ pub(super) enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SegmentState {
     Writable,
-    /// It has to end before anything else is written. After a failed write nobody knows what is behind its records: a
-    /// shorter record in the same place would leave the rest of a longer one behind it.
+    /// It has to end before anything else is written. After a failed write it is unknown what follows its records: a
+    /// shorter record in the same place would leave the rest of a longer one after it.
     Ending,
 }
 

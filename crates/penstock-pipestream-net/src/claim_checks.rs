@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use penstock_io::duration;
 use penstock_pipestream::claims::Claim;
 use penstock_pipestream::messages::StoppingPointValidation;
 use penstock_pipestream::{EntityHeader, FoundClaim, Reason, SessionId, Status};
@@ -171,7 +172,7 @@ impl DeferTypes {
 
 /// Return the lifetime of a claim check from a number of seconds.
 pub fn life(seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|reason| Misuse::ClaimLife { seconds, reason }.into())
+    Ok(duration::seconds("life", seconds)?)
 }
 
 #[cfg(test)]

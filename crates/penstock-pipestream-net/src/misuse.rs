@@ -1,8 +1,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::TryFromFloatSecsError;
 
-use penstock_pipestream::{MAX_HEADER_LENGTH, MAX_LABEL, Status};
+use penstock_pipestream::{MAX_HEADER_LENGTH, MAX_LABEL};
 
 use crate::limits::{LONGEST_INTERVAL, LONGEST_WAIT, MAX_MTU, MIN_MTU, SHORTEST_INTERVAL};
 
@@ -37,14 +36,6 @@ pub enum Misuse {
         /// The setting.
         seconds: f64,
     },
-    /// An idle timeout that is no duration.
-    #[error("idle_timeout={seconds}: {reason}")]
-    IdleTimeout {
-        /// The setting.
-        seconds: f64,
-        /// Why it is no duration.
-        reason: TryFromFloatSecsError,
-    },
     /// An idle timeout that QUIC cannot express.
     #[error("the idle timeout is too long")]
     IdleTimeoutLength,
@@ -53,14 +44,6 @@ pub enum Misuse {
     StatusInterval {
         /// The setting.
         seconds: f64,
-    },
-    /// The lifetime of a claim check that is no duration.
-    #[error("life={seconds}: {reason}")]
-    ClaimLife {
-        /// The setting.
-        seconds: f64,
-        /// Why it is no duration.
-        reason: TryFromFloatSecsError,
     },
     /// A type to defer that is no content type.
     #[error("{pattern:?}: a type to defer is like image/png or image/*")]
@@ -180,9 +163,6 @@ pub enum Misuse {
          checks, claims="
     )]
     NoClaimChecks,
-    /// A status that is not terminal.
-    #[error("{0} settles no claim check")]
-    ClaimStatus(Status),
     /// Types to defer without a sink.
     #[error("defer_types are for servers with a sink: an application defers by itself")]
     DeferTypesSink,
@@ -229,7 +209,6 @@ pub enum Misuse {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use penstock_pipestream::reference::Location;
     use penstock_wire::ErrorKind;
@@ -253,7 +232,6 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named_with_its_limits() {
-        let reason = Duration::try_from_secs_f64(-0.5).unwrap_err();
         check([
             (Misuse::Layers { layers: 3 }, "layers=3: this end has layers 0 to 2"),
             (Misuse::Window, "window=0: nothing could be sent"),
@@ -262,15 +240,10 @@ mod tests {
             (Misuse::Survive { seconds: f64::NAN }, "survive=NaN: 0 to 86400 seconds"),
             (Misuse::Survive { seconds: -1.0 }, "survive=-1: 0 to 86400 seconds"),
             (Misuse::Survive { seconds: 86_400.5 }, "survive=86400.5: 0 to 86400 seconds"),
-            (
-                Misuse::IdleTimeout { seconds: -0.5, reason: reason.clone() },
-                format!("idle_timeout=-0.5: {reason}").as_str(),
-            ),
             (Misuse::IdleTimeoutLength, "the idle timeout is too long"),
             (Misuse::StatusInterval { seconds: f64::NAN }, "status_interval=NaN: it is from 0.001 to 10 seconds"),
             (Misuse::StatusInterval { seconds: 0.0009 }, "status_interval=0.0009: it is from 0.001 to 10 seconds"),
             (Misuse::StatusInterval { seconds: 10.1 }, "status_interval=10.1: it is from 0.001 to 10 seconds"),
-            (Misuse::ClaimLife { seconds: -0.5, reason: reason.clone() }, format!("life=-0.5: {reason}").as_str()),
             (Misuse::DeferType { pattern: "png".to_owned() }, "\"png\": a type to defer is like image/png or image/*"),
             (Misuse::StateLayer, "a state folder needs layer 2 and a reconnect timeout"),
             (Misuse::StateSink, "a state folder needs a sink in a folder"),
@@ -283,7 +256,6 @@ mod tests {
 
     #[test]
     fn a_wrong_entity_is_refused_with_the_reason() {
-        let status = Status::Processing;
         check([
             (
                 Misuse::ReservedMetadata { key: "pipestream.x".to_owned() },
@@ -310,7 +282,6 @@ mod tests {
                 "this end stores no claim checks, so it cannot defer entities: a server needs a sink, or a folder for \
                  claim checks, claims=",
             ),
-            (Misuse::ClaimStatus(status), format!("{status} settles no claim check").as_str()),
         ]);
     }
 

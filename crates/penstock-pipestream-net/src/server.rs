@@ -11,7 +11,7 @@ use penstock_io::runtime::{PerProcess, Runtime};
 use penstock_io::sync::lock;
 use penstock_io::tls::{Acceptor, ClientCertificates, Fingerprint, Offer, ServerTls};
 use penstock_io::{Addresses, DriverError as _, metrics};
-use penstock_pipestream::{ErrorCode, Role, Status};
+use penstock_pipestream::{self as core, ErrorCode, Role, Status};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connection, Endpoint, Incoming, ServerConfig};
 use tokio::runtime::Handle;
@@ -251,6 +251,10 @@ impl Server {
     /// CLAIM_NOT_FOUND, also where a session has redeemed it; misuse for a status that is not terminal.
     pub async fn settle(&self, claim: u64, status: Status) -> Result<()> {
         let inner = self.0.get()?;
+        // To defer it again, a session issues a new claim check.
+        if !status.is_terminal() || status == Status::Deferred {
+            return Err(core::Error::from(core::Misuse::ClaimStatus(status)).into());
+        }
         Arc::clone(&inner.claims).settle_here(claim, status).await?;
         let Some(row) = inner.claims.done_here(claim) else { return Ok(()) };
         if !inner.sink.keeps_settled() {

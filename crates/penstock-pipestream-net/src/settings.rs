@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use penstock_io::duration;
+
 use crate::limits::{LONGEST_INTERVAL, LONGEST_WAIT, SHORTEST_INTERVAL};
 use crate::options::SessionOptions;
 use crate::transport::check_mtu;
@@ -64,7 +66,7 @@ impl SessionSettings {
 
     fn quiet_timeout(&self) -> Result<Option<Duration>> {
         let Some(seconds) = self.idle_timeout else { return Ok(None) };
-        let quiet = Duration::try_from_secs_f64(seconds).map_err(|reason| Misuse::IdleTimeout { seconds, reason })?;
+        let quiet = duration::seconds("idle_timeout", seconds)?;
         Ok(Some(quiet).filter(|quiet| !quiet.is_zero() && seconds <= LONGEST_WAIT))
     }
 
@@ -88,7 +90,6 @@ mod tests {
 
     #[test]
     fn a_setting_beyond_its_limit_is_refused_with_its_name_and_the_limit() {
-        let reason = Duration::try_from_secs_f64(-0.5).unwrap_err();
         for (settings, expected) in [
             (SessionSettings { layers: 3, ..layer_2() }, Misuse::Layers { layers: 3 }),
             (SessionSettings { window: Some(0), ..layer_2() }, Misuse::Window),
@@ -97,7 +98,6 @@ mod tests {
             (SessionSettings { survive: Some(86_400.5), ..layer_2() }, Misuse::Survive { seconds: 86_400.5 }),
             (SessionSettings { survive: Some(-1.0), ..layer_2() }, Misuse::Survive { seconds: -1.0 }),
             (SessionSettings { layers: 1, survive: Some(5.0), ..layer_2() }, Misuse::SurviveLayers { layers: 1 }),
-            (SessionSettings { idle_timeout: Some(-0.5), ..layer_2() }, Misuse::IdleTimeout { seconds: -0.5, reason }),
             (
                 SessionSettings { status_interval: Some(0.0009), ..layer_2() },
                 Misuse::StatusInterval { seconds: 0.0009 },
@@ -107,6 +107,11 @@ mod tests {
             let error = settings.options().unwrap_err();
             assert!(matches!(&error, Error::Misuse(misuse) if *misuse == expected), "{error:?}");
         }
+        let error = SessionSettings { idle_timeout: Some(-0.5), ..layer_2() }.options().unwrap_err();
+        let reason = Duration::try_from_secs_f64(-0.5).unwrap_err();
+        assert_eq!(error.to_string(), format!("idle_timeout=-0.5: {reason}"));
+        let expected = penstock_io::Misuse::Duration { option: "idle_timeout".to_owned(), seconds: -0.5, reason };
+        assert!(matches!(&error, Error::Local(penstock_io::Error::Misuse(misuse)) if *misuse == expected), "{error:?}");
     }
 
     #[test]

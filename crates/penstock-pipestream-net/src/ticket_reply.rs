@@ -103,17 +103,14 @@ impl TicketBatch {
     }
 
     fn count_down(&mut self) {
-        match std::mem::replace(self, Self::Closed) {
-            Self::Waiting { tickets, missing: 0 | 1, complete } => {
-                *self = Self::Complete { tickets };
-                // An error means that the caller has stopped waiting.
-                let _ = complete.send(());
-            }
-            Self::Waiting { tickets, missing, complete } => {
-                *self = Self::Waiting { tickets, missing: missing - 1, complete };
-            }
-            Self::Complete { tickets } => *self = Self::Complete { tickets },
-            Self::Closed => {}
+        let Self::Waiting { missing, .. } = self else { return };
+        *missing = missing.saturating_sub(1);
+        if *missing == 0
+            && let Self::Waiting { tickets, complete, .. } = self.close()
+        {
+            *self = Self::Complete { tickets };
+            // An error means that the caller has stopped waiting.
+            let _ = complete.send(());
         }
     }
 

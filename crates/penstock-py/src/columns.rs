@@ -14,6 +14,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyString;
 use pyo3_arrow::PyDataType;
 use pyo3_arrow::ffi::to_array_pycapsules;
 
@@ -105,9 +106,10 @@ fn list(values: &[Bound<'_, PyAny>], item: &FieldRef) -> PyResult<ListArray> {
 fn structs(values: &[Bound<'_, PyAny>], fields: &Fields) -> PyResult<StructArray> {
     let mut columns = Vec::with_capacity(fields.len());
     for field in fields {
-        let mut members = Vec::with_capacity(values.len());
+        let (mut members, mut name) = (Vec::with_capacity(values.len()), None);
         for value in values {
-            let member = if value.is_none() { value.clone() } else { value.get_item(field.name())? };
+            let name = name.get_or_insert_with(|| PyString::new(value.py(), field.name()));
+            let member = if value.is_none() { value.clone() } else { value.get_item(&*name)? };
             members.push(member);
         }
         columns.push(array(&members, field.data_type())?);

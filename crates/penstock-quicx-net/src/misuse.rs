@@ -11,12 +11,6 @@ pub enum Misuse {
     /// TLS options for a Unix socket.
     #[error("TLS options cannot be used with a Unix socket")]
     UnixTls,
-    /// The name of a daemon that no certificate could have.
-    #[error("{name:?} is no name that a certificate could have")]
-    ServerName {
-        /// The name.
-        name: String,
-    },
 }
 
 #[cfg(test)]
@@ -32,7 +26,6 @@ mod tests {
             (Misuse::NoListener, "no address or socket to listen on was given"),
             (Misuse::ProducerClosed, "the producer is closed"),
             (Misuse::UnixTls, "TLS options cannot be used with a Unix socket"),
-            (Misuse::ServerName { name: "a b".to_owned() }, "\"a b\" is no name that a certificate could have"),
         ] {
             let error = Error::from(misuse);
             assert_eq!((error.kind(), error.code()), (ErrorKind::Misuse, None), "{error:?}");

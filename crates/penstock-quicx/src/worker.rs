@@ -37,7 +37,7 @@ pub enum WorkerEvent {
 /// Whether the daemon supports PREFETCH and SUBSCRIBE, which are extensions.
 #[derive(Debug)]
 enum Extensions {
-    /// Unknown as long as READY is not answered: this many of them were sent and refused, the first for this.
+    /// Unknown as long as READY is not answered: how many were sent and refused, and why the first was.
     Asked { sent: u8, refused: u8, first: Option<Refused> },
     /// It supports them, or ignores unknown frames: then it continues at READY.
     Known,

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
@@ -24,7 +25,18 @@ use self::certificate::{CertifiedKey, load_certificates};
 pub use self::fingerprint::Fingerprint;
 use self::fingerprint::PinnedCertificate;
 pub use self::options::{ClientTlsOptions, ServerTlsOptions, pair};
-use crate::{DriverError as _, Error, Result};
+use crate::address::host;
+use crate::{DriverError as _, Error, Misuse, Result};
+
+/// Return the name that the certificate of a server at `HOST:PORT` must have: the one that is given, or else HOST.
+///
+/// # Errors
+///
+/// Misuse for a name that no certificate could have.
+pub fn server_name(given: Option<&str>, address: &str) -> Result<ServerName<'static>> {
+    let name = given.unwrap_or_else(|| host(address)).trim_matches(['[', ']']);
+    ServerName::try_from(name.to_owned()).map_err(|_| Misuse::ServerName { name: name.to_owned() }.into())
+}
 
 /// Which certificate a server shows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -79,3 +79,17 @@ fn errors_name_the_file() {
     let tls = ClientTls { trust: Trust::Ca(empty), identity: None };
     assert!(tls.config(b"x").unwrap_err().to_string().contains("empty.pem"));
 }
+
+#[test]
+fn the_name_of_a_server_is_the_given_one_or_its_host() {
+    for (given, address, expected) in [
+        (None, "example.org:1", "example.org"),
+        (None, "[::1]:1", "::1"),
+        (Some("[::1]"), "example.org:1", "::1"),
+        (Some("localhost"), "127.0.0.1:1", "localhost"),
+    ] {
+        assert_eq!(server_name(given, address).unwrap().to_str(), expected);
+    }
+    let refused = server_name(Some("a b"), "localhost:1").unwrap_err();
+    assert!(matches!(&refused, Error::Misuse(Misuse::ServerName { name }) if name == "a b"), "{refused:?}");
+}

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_io::address;
-use penstock_io::tls::ClientTls;
+use penstock_io::tls::{self, ClientTls};
 use penstock_lumberjack::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, watch};
 
-use crate::{Misuse, Result};
+use crate::Result;
 
 /// The use of several hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,9 +82,7 @@ impl Context {
     }
 
     pub(super) fn server_name(&self, address: &str) -> Result<ServerName<'static>> {
-        let name =
-            self.options.server_name.as_deref().unwrap_or_else(|| address::host(address)).trim_matches(['[', ']']);
-        ServerName::try_from(name.to_owned()).map_err(|_| Misuse::ServerName { name: name.to_owned() }.into())
+        Ok(tls::server_name(self.options.server_name.as_deref(), address)?)
     }
 
     pub(super) fn is_closed(&self) -> bool {

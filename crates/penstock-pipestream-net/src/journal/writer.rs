@@ -295,7 +295,7 @@ impl JournalWriter {
         found.map_or(Ok(None), |(place, files)| files.find(place, label))
     }
 
-    /// Pass a record to the thread; the answer arrives when the record is durable, and never if the thread has ended.
+    /// Pass a record to the thread; the answer arrives when the record is durable, and is an error if the thread has ended.
     fn push(&self, entry: Entry) -> oneshot::Receiver<io::Result<()>> {
         let (done, answer) = oneshot::channel();
         drop(self.commit.push(Pending { entry, done }));

@@ -36,7 +36,7 @@ use crate::claims::record::Entry;
 use crate::claims::state::{HERE, State};
 use crate::claims::store::{Answer, Folder, Store};
 use crate::format::CLAIMS as FOLDER;
-use crate::{Error, Misuse, Result};
+use crate::{Error, Result};
 
 /// Read the claim checks of a sink's folder; a reader of it need not be its server. Return none where the folder has none.
 /// Blocks on the disk.
@@ -349,10 +349,6 @@ impl Claims {
 
     /// Settle a claim check that no session has redeemed; stored when this returns.
     pub(crate) async fn settle_here(self: &Arc<Self>, id: u64, status: Status) -> Result<()> {
-        // To defer it again, a session issues a new claim check.
-        if !status.is_terminal() || status == Status::Deferred {
-            return Err(Misuse::ClaimStatus(status).into());
-        }
         self.known().await?;
         self.read_others(id).await?;
         lock(&self.state).check(id)?;

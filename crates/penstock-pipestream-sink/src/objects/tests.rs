@@ -426,7 +426,7 @@ fn a_start_brings_to_its_end_what_was_committed() {
     let session = sink.prepared();
     sink.set(true);
     assert_eq!(sink.commit(&[&session]).0, Status::Failed);
-    // Each start begins at a random position; this many of them handle everything.
+    // Each start begins at a random position; a hundred of them handle everything.
     for _ in 0..100 {
         ObjectSink::open(ObjectPrefix::of(Arc::clone(&sink.store) as Arc<dyn ObjectStore>, "sink"), None).unwrap();
     }

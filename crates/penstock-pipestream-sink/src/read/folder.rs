@@ -12,8 +12,8 @@ use crate::folder::FolderSink;
 use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
 use crate::read::file_log::FileLog;
-use crate::read::store::{JournalLog, ListState, PayloadRange, Store};
-use crate::{Error, Misuse, Result};
+use crate::read::store::{JournalLog, ListState, PayloadRange, Store, check_session};
+use crate::{Error, Result};
 
 /// Longer than a tick of any file system's clock.
 const TICK: Duration = Duration::from_secs(3);
@@ -34,9 +34,7 @@ impl FolderStore {
 
     /// Return a session's list.
     fn open_list(&self, session: &str) -> Result<Option<File>> {
-        if !is_session(session) {
-            return Err(Misuse::SessionName { session: session.to_owned() }.into());
-        }
+        check_session(session)?;
         match File::open(self.dir.join(session).join(LOG)) {
             Ok(file) => Ok(Some(file)),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
@@ -128,9 +126,7 @@ impl Store for FolderStore {
     }
 
     fn remove(&self, session: &str) -> Result<()> {
-        if !is_session(session) {
-            return Err(Misuse::SessionName { session: session.to_owned() }.into());
-        }
+        check_session(session)?;
         match fs::remove_dir_all(self.dir.join(session)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(session, error)),
             Ok(()) | Err(_) => Ok(()),

@@ -11,8 +11,8 @@ use penstock_io::{DriverError as _, Problem};
 use crate::format::LOG;
 use crate::format::names::{is_session, payload_name};
 use crate::objects::ObjectSink;
-use crate::read::store::{JournalLog, ListState, PayloadRange, Store};
-use crate::{Error, Misuse, Result};
+use crate::read::store::{JournalLog, ListState, PayloadRange, Store, check_session};
+use crate::{Error, Result};
 
 /// Maximum number of concurrent requests.
 const CONCURRENT: usize = 32;
@@ -52,11 +52,8 @@ fn failed(place: &ObjectPrefix, name: &str, error: &object_store::Error) -> Erro
 }
 
 fn list_of(session: &str) -> Result<String> {
-    if is_session(session) {
-        Ok(format!("{session}/{LOG}"))
-    } else {
-        Err(Misuse::SessionName { session: session.to_owned() }.into())
-    }
+    check_session(session)?;
+    Ok(format!("{session}/{LOG}"))
 }
 
 fn payload(file: &str) -> Result<&str> {
@@ -145,9 +142,7 @@ impl Store for ObjectReader {
     }
 
     fn remove(&self, session: &str) -> Result<()> {
-        if !is_session(session) {
-            return Err(Misuse::SessionName { session: session.to_owned() }.into());
-        }
+        check_session(session)?;
         let store = Arc::clone(self.place.store());
         self.ask(session, async {
             for prefix in [session.to_owned(), format!(".open/{session}")] {

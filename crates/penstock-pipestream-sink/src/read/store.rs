@@ -2,10 +2,16 @@ use std::fmt;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use crate::Result;
+use crate::format::names::is_session;
+use crate::{Misuse, Result};
 
 /// The largest content of a row. Spark's binary values end just below 2 GiB.
 pub const MAX_CONTENT: u64 = (1 << 31) - (1 << 16);
+
+/// Refuse the name of a session that no folder or prefix of a session could have.
+pub(super) fn check_session(session: &str) -> Result<()> {
+    if is_session(session) { Ok(()) } else { Err(Misuse::SessionName { session: session.to_owned() }.into()) }
+}
 
 /// Storage of a sink's sessions. Every call blocks.
 pub trait Store: fmt::Debug + Send + Sync {

@@ -10,8 +10,8 @@
 //!    "next": OFFSET or null}; L bytes of the list; then the contents, concatenated
 //! ```
 //!
-//! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded: this many
-//! sessions, pieces and rows at a time, and the reader continues with further requests. The server keeps no state for a
+//! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded:
+//! each has a limited number of sessions, pieces and rows, and the reader continues with further requests. The server keeps no state for a
 //! reader between requests.
 
 use penstock_pipestream::{SessionId, Status};

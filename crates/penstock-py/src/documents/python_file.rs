@@ -51,7 +51,7 @@ impl PythonFile {
 }
 
 impl BlockSource for PythonFile {
-    fn len(&self) -> u64 {
+    fn length(&self) -> u64 {
         self.length
     }
 

@@ -98,7 +98,7 @@ fn open_file(path: &std::path::Path) -> io::Result<File> {
 /// any other is copied, because all of it is read twice: for its digest and for its parts.
 fn take(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
     if let Some(seekable) = PythonFile::new(file, interrupts)?
-        && seekable.len() > COPIED
+        && seekable.length() > COPIED
     {
         return Ok(Box::new(BlockReader::new(seekable)));
     }

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use penstock_io::tls::{ClientTls, alert, rustls_of};
-use penstock_io::{DriverError as _, address};
+use penstock_io::DriverError as _;
+use penstock_io::tls::{self, ClientTls, alert, rustls_of};
 use rustls::AlertDescription;
-use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
@@ -160,8 +159,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     let config = tokio::task::spawn_blocking(move || tls.config(b"")).await;
     let mut config = config.map_err(Error::task)??;
     config.alpn_protocols.clear();
-    let host = options.server_name.as_deref().unwrap_or_else(|| address::host(address)).trim_matches(['[', ']']);
-    let host = ServerName::try_from(host.to_owned()).map_err(|_| Misuse::ServerName { name: host.to_owned() })?;
+    let host = tls::server_name(options.server_name.as_deref(), address)?;
     let stream = TlsConnector::from(Arc::new(config)).connect(host, stream).await;
     Ok(Box::new(stream.map_err(|error| peer.handshake(error))?))
 }

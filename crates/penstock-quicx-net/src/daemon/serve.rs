@@ -107,10 +107,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         state.watch(self.id, &self.name, cx.waker());
+        // It ends under this lock, so once is enough.
+        if shared.phase() == Phase::Ended {
+            return Poll::Ready(Ok(Next::Close));
+        }
         for _ in 0..TURNS {
-            if shared.phase() == Phase::Ended {
-                return Poll::Ready(Ok(Next::Close));
-            }
             self.write(cx, &mut state)?;
             if state.queue.is_ending(self.id) {
                 return Poll::Ready(Ok(Next::Drain));

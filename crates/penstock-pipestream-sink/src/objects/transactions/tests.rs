@@ -73,7 +73,7 @@ fn records_of_jobs_that_cannot_run_again_go_when_they_are_old_and_no_others() {
     let keys = [format!("spark/{}", "ab".repeat(16)), format!("spark/{QUERY}/0"), "spark/nightly".into()];
     penstock_io::runtime::block_on(async {
         commit_all(&place, &keys).await;
-        // Each start begins at a random position; this many of them handle everything.
+        // Each start begins at a random position; a hundred of them handle everything.
         for (later, left) in [(JOB_RETENTION / 2, 3), (JOB_RETENTION * 2, 2)] {
             for _ in 0..100 {
                 redo(&place, SystemTime::now() + later).await.unwrap();
