@@ -136,7 +136,7 @@ $(VENV)/.extension: $(VENV)/.run.txt pyproject.toml $(RUST_SOURCES)
 	maturin develop
 	@touch $@
 
-# The last thing that is built: it takes one start of Spark to save more than half of all others.
+# The last thing that is built: it takes two starts of Spark to save more than half of all others.
 $(VENV)/spark-classes.jsa: $(VENV)/.run.txt scripts/spark_classes.py | $(VENV)/.extension
 	@scripts/check-tools java
 	python scripts/spark_classes.py

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["ARCHIVE", "BRIEF", "OPTIONS", "zips"]
+__all__ = ["ARCHIVE", "BRIEF", "MOUNTS", "NODE", "NODE_ARCHIVE", "OPTIONS", "mounts", "unshare_command", "zips"]
 
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 
@@ -30,6 +30,25 @@ What Java has to say of an archive that does not fit would come between the line
 
 OPTIONS = f"{BRIEF} -XX:SharedArchiveFile={ARCHIVE}"
 """Those and the archive, for Spark where it is installed."""
+
+NODE = Path("/mnt")
+"""Where a node of the tests' clusters has Spark, Java and an archive, in mounts of its own.
+
+An archive fits the paths alone with which it was written, so they are the same on each node of each run.
+"""
+
+NODE_ARCHIVE = Path(sys.prefix) / "spark-classes-node.jsa"
+"""The archive for Spark in `NODE`."""
+
+MOUNTS = f"""
+set -eu
+mount -t tmpfs none {NODE}
+mkdir {NODE}/spark {NODE}/java
+mount --bind "$REAL_SPARK" {NODE}/spark
+mount --bind "$REAL_JAVA" {NODE}/java
+if [ -e "$REAL_ARCHIVE" ]; then touch {NODE}/spark-classes.jsa; mount --bind "$REAL_ARCHIVE" {NODE}/spark-classes.jsa; fi
+"""
+"""Shell commands that fill `NODE`, for a process with mounts of its own and the environment of `mounts`."""
 
 _TRAINING = """
 import sys
@@ -108,6 +127,28 @@ def zips() -> Iterator[Path]:
     yield from Path(pyspark.__file__).parent.glob("python/lib/*.zip")
 
 
+def unshare_command() -> list[str]:
+    """Return how this user gets mounts of its own: as root, with a user namespace, or (an empty list) not at all."""
+    for command in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
+        try:
+            if subprocess.run([*command, "mount", "-t", "tmpfs", "none", NODE], capture_output=True).returncode == 0:
+                return command
+        except OSError:
+            break
+    return []
+
+
+def mounts(java_home: Path) -> dict[str, str]:
+    """Return the environment of `MOUNTS`."""
+    import pyspark
+
+    return {
+        "REAL_SPARK": str(Path(pyspark.__file__).parent),
+        "REAL_JAVA": str(java_home),
+        "REAL_ARCHIVE": str(NODE_ARCHIVE),
+    }
+
+
 def _compile(path: Path) -> None:
     """Put bytecode beside each module of a zip, and leave PySpark's own tests out: each task reads the directory."""
     new = path.with_suffix(".new")
@@ -124,29 +165,43 @@ def _compile(path: Path) -> None:
     new.replace(path)
 
 
-def main() -> None:
-    """Write both; the classes last, because the file is what `make` looks at."""
-    from penstock.spark.session import _java_home, require_java
-
-    for path in zips():
-        _compile(path)
-    with tempfile.TemporaryDirectory() as folder, _java_home(require_java()):
-        new = ARCHIVE.with_suffix(".new")
-        new.unlink(missing_ok=True)
+def _train(archive: Path, command: list[str], **environment: str) -> None:
+    """Run `_TRAINING` in a JVM that writes the archive at its end."""
+    new = archive.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_DIRS": folder,
             "SPARK_SUBMIT_OPTS": f"{BRIEF} -XX:ArchiveClassesAtExit={new} -Djava.io.tmpdir={folder}",
+            **environment,
         }
-        program = [sys.executable, "-c", _TRAINING, folder]
+        program = [*command, sys.executable, "-c", _TRAINING, folder]
         ran = subprocess.run(program, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-        if ran.returncode != 0:
-            sys.exit(f"spark_classes: {ran.stderr[-2000:]}")
-        if not new.exists():
-            print("spark_classes: this Java writes no archive; the tests take longer", file=sys.stderr)
-            new.touch()
-        new.rename(ARCHIVE)
+    if ran.returncode != 0:
+        sys.exit(f"spark_classes: {ran.stderr[-2000:]}")
+    if not new.exists():
+        print("spark_classes: this Java writes no archive; the tests take longer", file=sys.stderr)
+        new.touch()
+    new.rename(archive)
+
+
+def main() -> None:
+    """Write the bytecode and both archives; `ARCHIVE` last, because the file is what `make` looks at."""
+    from penstock.spark.session import _has_module, _java_home, _shim, require_java
+
+    for path in zips():
+        _compile(path)
+    java = require_java().path.resolve()
+    NODE_ARCHIVE.unlink(missing_ok=True)
+    if unshare := unshare_command():
+        home = NODE / "java"
+        home = home if _has_module(java) else _shim(home / "bin" / "java")
+        node = [*unshare, "sh", "-c", f'{MOUNTS}exec "$@"', "node"]
+        _train(NODE_ARCHIVE, node, SPARK_HOME=f"{NODE}/spark", JAVA_HOME=str(home), **mounts(java.parents[1]))
+    with _java_home(require_java()):
+        _train(ARCHIVE, [])
 
 
 if __name__ == "__main__":

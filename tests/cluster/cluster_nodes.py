@@ -2,7 +2,7 @@
 
 The master, each worker and a Connect server are processes with a folder, a HOME and an environment of their own. Where
 `unshare` works each has mounts of its own too, in which the clone, its virtual environment and the driver's folder are
-empty; Spark and Java are mounted below the node's folder.
+empty; Spark and Java are mounted in `NODE`.
 """
 
 import os
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 import pyspark
-from scripts.spark_classes import BRIEF
+from scripts.spark_classes import BRIEF, MOUNTS, NODE, OPTIONS, mounts, unshare_command
 
 from penstock.spark.session import _has_module, _shim, require_java
 
@@ -32,32 +32,13 @@ SERVERS = "shared"
 
 _PROBLEM = re.compile(r" ERROR | WARN TaskSetManager: Lost task|^Caused by: |^(\w+\.)+\w*(Error|Exception)\b")
 
-_SCRIPT = """
-set -eu
-mount --bind "$REAL_SPARK" "$SPARK_HOME"
-mount --bind "$REAL_JAVA" "$NODE/java"
+_SCRIPT = f"""{MOUNTS}
 IFS='
 '
 for folder in $HIDDEN; do [ ! -d "$folder" ] || mount -t tmpfs none "$folder"; done
-cd "$NODE"
+cd "$FOLDER"
 exec "$@"
 """
-
-
-def java_options(temporary: Path) -> str:
-    """Options of every JVM that is started here; what it leaves behind when it is killed is in the folder."""
-    return f"{BRIEF} -Djava.io.tmpdir={temporary}"
-
-
-def unshare_command() -> list[str]:
-    """How this user gets mounts of its own: as root, with a user namespace, or (an empty list) not at all."""
-    for command in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
-        try:
-            if subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0:
-                return command
-        except OSError:
-            break
-    return []
 
 
 class Node:
@@ -65,11 +46,12 @@ class Node:
 
     def __init__(self, folder: Path, hidden: Sequence[Path], **environment: str) -> None:
         self.folder = folder
-        for name in ("home", "work", "tmp", "spark", "java"):
+        for name in ("home", "work", "tmp"):
             (folder / name).mkdir(parents=True)
         java = require_java().path.resolve()
         self._unshare = unshare_command()
-        spark_home, java_home = (folder / "spark", folder / "java") if self._unshare else (SPARK_HOME, java.parents[1])
+        spark_home, java_home = (NODE / "spark", NODE / "java") if self._unshare else (SPARK_HOME, java.parents[1])
+        archive = f"{BRIEF} -XX:SharedArchiveFile={NODE}/spark-classes.jsa" if self._unshare else OPTIONS
         if not _has_module(java):
             self._shim = _shim(java_home / "bin" / "java")
         self.environment = {
@@ -79,15 +61,12 @@ class Node:
             "JAVA_HOME": str(java_home if _has_module(java) else self._shim),
             "SPARK_LOCAL_DIRS": str(folder / "work"),
             "SPARK_WORKER_DIR": str(folder / "work"),
-            "JAVA_TOOL_OPTIONS": java_options(folder / "tmp"),
+            "JAVA_TOOL_OPTIONS": f"{archive} -Djava.io.tmpdir={folder / 'tmp'}",
             **environment,
         }
         self._mounts = {
-            "REAL_SPARK": str(SPARK_HOME),
-            "REAL_JAVA": str(java.parents[1]),
-            "NODE": str(folder),
-            "HIDDEN": "\n".join(map(str, hidden)),
-        }
+            **mounts(java.parents[1]), "FOLDER": str(folder), "HIDDEN": "\n".join(map(str, hidden)),
+        }  # fmt: skip
         self._lines: queue.Queue[str | None] = queue.Queue()
 
     def start(self, *command: str) -> Self:

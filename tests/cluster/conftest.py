@@ -13,7 +13,7 @@ from pathlib import Path
 
 import cluster_environment
 import pytest
-from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, java_options, reason, unshare_command
+from cluster_nodes import REPOSITORY, SPARK_HOME, Cluster, reason
 from scripts import spark_classes
 
 import penstock
@@ -40,7 +40,7 @@ def driver(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 @pytest.fixture(scope="session")
 def hidden(driver: Path) -> list[Path]:
     """The driver's folders, which no node may need: its own, the clone, and the virtual environment of the tests."""
-    return [driver, REPOSITORY, Path(sys.prefix)] if unshare_command() else []
+    return [driver, REPOSITORY, Path(sys.prefix)] if spark_classes.unshare_command() else []
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +84,8 @@ def submit(driver: Path, tmp_path: Path) -> Iterator[Submit]:
             }
             environment |= {
                 "PYSPARK_PYTHON": "./environment/bin/python",
-                # Executors of `local-cluster` take it from here; those of the nodes see no archive.
-                "JAVA_TOOL_OPTIONS": f"{java_options(work)} {spark_classes.OPTIONS}",
+                # Executors of `local-cluster` take it from here; the nodes have an archive of their own.
+                "JAVA_TOOL_OPTIONS": f"{spark_classes.OPTIONS} -Djava.io.tmpdir={work}",
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LOCAL_DIRS": str(work),
                 "SPARK_WORKER_DIR": str(work),
