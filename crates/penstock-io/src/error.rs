@@ -212,7 +212,7 @@ pub trait DriverError: From<Error> {
         Error::Tls { message, source: Some(Arc::from(source.into())) }.into()
     }
 
-    /// Make the error of a caller that broke a rule of a driver or of a binding, in the words of these.
+    /// Make the error of a caller that broke a rule of a binding to another language, in its words.
     fn misuse(message: String) -> Self {
         Error::Misuse(Misuse::Rule(message)).into()
     }

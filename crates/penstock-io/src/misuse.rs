@@ -135,7 +135,7 @@ pub enum Misuse {
         /// The server, such as "the receiver".
         server: &'static str,
     },
-    /// A rule of a driver or of a binding to a language, which has the words for it.
+    /// A rule of a binding to another language, which has the words for it.
     #[error("{0}")]
     Rule(String),
 }

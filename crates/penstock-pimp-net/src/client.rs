@@ -16,7 +16,7 @@ use reqwest::{Method, Url};
 use rustls::AlertDescription;
 
 use crate::clock::now;
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result, UrlFault};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// The timeout of one request, in addition to the time for which a poll is held open.
@@ -47,17 +47,17 @@ impl Default for ClientOptions {
 /// Check that a URL, which may come from outside, may be requested (decision 7, section 13): `https://`, or `http://`
 /// on loopback; an allowed host; no user name or password in it.
 pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
-    let wrong = |why: &str| Error::misuse(format!("{} {why}", shown(text)));
-    let url = Url::parse(text).map_err(|error| wrong(&format!("is no URL: {error}")))?;
-    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
+    let wrong = |fault| Error::from(Misuse::Url { url: shown(text), fault });
+    let url = Url::parse(text).map_err(|error| wrong(UrlFault::Syntax { reason: error.to_string() }))?;
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong(UrlFault::NoHost))?;
     match url.scheme() {
         "https" => {}
         "http" if is_loopback(host) => {}
-        "http" => return Err(wrong("is plain HTTP: keys are sent over it only on loopback")),
-        _ => return Err(wrong("is neither https:// nor http://")),
+        "http" => return Err(wrong(UrlFault::Plain)),
+        _ => return Err(wrong(UrlFault::Scheme)),
     }
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
-        return Err(wrong("has a user, a password or a fragment"));
+        return Err(wrong(UrlFault::Parts));
     }
     if let Some(allowed) = allowed_hosts {
         let (host, port) = (without_dot(host), url.port_or_known_default());
@@ -67,7 +67,7 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
             is_allowed |= name == host && only.is_none_or(|only| Some(only) == port);
         }
         if !is_allowed {
-            return Err(wrong("has a host that is not in allowed_hosts"));
+            return Err(wrong(UrlFault::Host));
         }
     }
     Ok(url)
@@ -76,7 +76,7 @@ pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
 /// Parse an entry of `allowed_hosts` as URLs are parsed, so that equal hosts are spelled equally: names in lower case
 /// and in Punycode, addresses in their short form. Without a port any port is allowed.
 fn allowed_host(entry: &str) -> Result<(String, Option<u16>)> {
-    let wrong = || Error::misuse(format!("allowed_hosts: {:?} is no HOST or HOST:PORT", shown(entry)));
+    let wrong = || Error::from(Misuse::AllowedHost { entry: shown(entry) });
     let name = entry.trim();
     // An IPv6 address may be given without brackets.
     let name = if name.parse::<Ipv6Addr>().is_ok() { format!("[{name}]") } else { name.to_owned() };
@@ -113,7 +113,7 @@ fn is_loopback(host: &str) -> bool {
 /// Return the job's URL, `BUFFER/pimp/{jobId}`, and its ID, from that URL or from the URL of the job's chunks, which is
 /// a writeUrl.
 fn job_of(mut url: Url) -> Result<(String, JobId)> {
-    let wrong = || Error::misuse(format!("{url} is no URL of a job: it ends with its jobId, or with jobId/chunks"));
+    let wrong = || Error::from(Misuse::JobUrl { url: url.to_string() });
     if url.query().is_some() {
         return Err(wrong());
     }
@@ -358,13 +358,12 @@ fn request(
     let url = url.to_owned();
     let mut request = client.request(method, &url).timeout(timeout);
     if let Some(key) = key {
-        let value = HeaderValue::from_str(&format!("Bearer {key}"));
-        let mut value = value.map_err(|_| Error::misuse("a key is visible ASCII".to_owned()))?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| Misuse::Key)?;
         value.set_sensitive(true);
         request = request.header(AUTHORIZATION, value);
     }
     if let Some(etag) = etag {
-        let value = HeaderValue::from_str(etag).map_err(|_| Error::misuse("an ETag is visible ASCII".to_owned()))?;
+        let value = HeaderValue::from_str(etag).map_err(|_| Misuse::Etag)?;
         request = request.header(IF_MATCH, value);
     }
     if !body.is_empty() {
@@ -401,11 +400,11 @@ pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, bo
 fn http_client(url: &Url, tls: Option<&ClientTls>) -> Result<reqwest::Client> {
     let secure = url.scheme() == "https";
     if !secure && tls.is_some() {
-        return Err(Error::misuse("TLS options (trust, certificate) are for https:// only".to_owned()));
+        return Err(Misuse::PlainUrl.into());
     }
     let config = match tls {
         Some(tls) => tls.config(b"http/1.1")?,
-        None if secure => return Err(Error::misuse(format!("{url}: say whom to trust"))),
+        None if secure => return Err(Misuse::NoTrust { url: url.to_string() }.into()),
         None => plaintext()?,
     };
     let mut builder = reqwest::Client::builder()

@@ -9,6 +9,7 @@ mod client;
 mod clock;
 mod consumer;
 mod error;
+mod misuse;
 pub mod options;
 mod sender;
 mod server;
@@ -21,6 +22,7 @@ mod trigger;
 pub use client::{ClientOptions, JobClient, PutOutcome, check_url, trigger};
 pub use consumer::{Consumer, POLL_LIMIT, Received};
 pub use error::{Error, Result};
+pub use misuse::{Misuse, UrlFault};
 pub use penstock_pimp::{
     Code, Compression, ConsumerConfig, ContentEncoding, Encoding, JobId, Limits, Metadata, SenderConfig, StatusBody,
     Trigger,

@@ -49,7 +49,7 @@ fn wait<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 fn code(error: &Error) -> Code {
     match error {
         Error::Protocol(error) => error.code(),
-        Error::Local(penstock_io::Error::Misuse(_)) => Code::Misuse,
+        Error::Misuse(_) => Code::Misuse,
         Error::Local(_) => panic!("{error}"),
     }
 }

@@ -8,16 +8,16 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
+use penstock_io::Addresses;
 use penstock_io::http::{BodyBudget, BodyError, HTTPS, Handler, HttpServer, RequestBody, Serving};
 use penstock_io::memory::MemoryPermit;
 use penstock_io::sync::Latch;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
-use penstock_io::{Addresses, DriverError as _};
 use penstock_pimp::{Code, Malformed, Refusal};
 use penstock_wire::Limit;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 const SERVING: Serving = Serving {
     what: "triggers",
@@ -84,7 +84,7 @@ impl TriggerServer {
     /// Listen; without TLS on loopback only. `most` limits the bytes of a body.
     pub fn bind(listen: Addresses, tls: Option<&ServerTls>, most: u64) -> Result<Self> {
         if tls.is_none() && !listen.is_loopback() {
-            return Err(Error::misuse(format!("{listen} is not loopback: a trigger needs TLS there")));
+            return Err(Misuse::PlainListener { listen: listen.to_string(), server: "a trigger" }.into());
         }
         let (requests, receiver) = mpsc::channel(WAITING);
         let (bodies, most) = (BodyBudget::new(most, SMALL), Limit::new("the length of the body", most));

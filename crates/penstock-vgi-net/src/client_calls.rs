@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_vgi::external::StoredBatch;
 use penstock_vgi::{Answer, Batch, Log, Metadata};
@@ -19,7 +18,7 @@ use crate::client::ClientConnection;
 use crate::external::External;
 use crate::port::ApplicationError;
 use crate::turn::turn;
-use crate::{Check, Error, Result};
+use crate::{Check, Error, Misuse, Result};
 
 /// The application's receiver of a server's log messages.
 pub trait LogSink: Send + Sync {
@@ -171,7 +170,7 @@ impl ClientStream {
     /// Send an input, or a tick, and wait for the answer; `None` once the server has ended the stream.
     pub fn next(&self, input: Option<&Batch>, check: Check<'_>) -> Result<Option<Batch>> {
         if *lock(&self.state) == StreamState::Over || !self.is_latest() {
-            return Err(Error::misuse("the stream was closed, or has ended".to_owned()));
+            return Err(Misuse::StreamOver.into());
         }
         match self.calls.ask(&mut *check, |connection, check| connection.send(input, check)) {
             Ok(Answer::Batch(batch)) => Ok(Some(batch)),

@@ -3,17 +3,21 @@ use penstock_vgi::Failure;
 use penstock_wire::ErrorKind;
 
 use crate::faults::{LocationFault, SegmentDamage, SegmentViolation, SizeLimit};
+use crate::misuse::Misuse;
 use crate::port::ApplicationError;
 
 /// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// A failure at this end: a file, a socket, TLS, a timeout, or the caller.
+    /// A failure at this end: a file, a socket, TLS, a timeout, or an option of one of these.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
     /// A rule of the protocol was broken.
     #[error(transparent)]
     Protocol(#[from] penstock_vgi::Error),
+    /// The caller broke a rule; nothing was sent.
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
     /// The peer has closed the connection.
     #[error("the server has closed the connection")]
     Closed,
@@ -80,6 +84,7 @@ impl Error {
         match self {
             Self::Local(error) => error.kind(),
             Self::Protocol(error) => error.kind(),
+            Self::Misuse(_) => ErrorKind::Misuse,
             Self::Closed => ErrorKind::Io,
             Self::Interrupted => ErrorKind::Deadline,
             Self::Raised(_) => ErrorKind::Deadline,

@@ -22,6 +22,7 @@ use super::mapping::Mapping;
 use super::peer::Peer;
 use crate::error::{Error, Result};
 use crate::faults::{SegmentDamage, SegmentViolation, SizeLimit};
+use crate::misuse::Misuse;
 
 /// The prefix of our segments' names; the sweep ignores all others.
 const PREFIX: &str = "penstock-vgi-";
@@ -162,8 +163,7 @@ impl Segment {
             Peer::Local(_) => {
                 let state = self.state();
                 if state.viewed {
-                    let message = "a segment that is viewed, or used by a parent or child, is for no other process";
-                    return Err(Error::misuse(message.to_owned()));
+                    return Err(Misuse::SharedSegment.into());
                 }
                 self.copies.store(true, Ordering::Release);
                 Ok(())
@@ -406,7 +406,7 @@ impl Drop for Segment {
 }
 
 pub(super) fn remote() -> Error {
-    Error::misuse("shared memory is for a process on this machine, over a pipe or a Unix socket".to_owned())
+    Misuse::RemoteSegment.into()
 }
 
 /// Open the file with this name, not following links. This does not block on a pipe.
@@ -519,12 +519,12 @@ mod tests {
     fn a_segment_that_may_be_viewed_is_for_no_other_process() {
         let viewed = Segment::create(SIZE).expect("created");
         let bytes = viewed.lease(region(&viewed), SIZE).expect("a view");
-        assert_eq!(viewed.share_with(local()).expect_err("viewed").kind(), ErrorKind::Misuse);
+        assert!(matches!(viewed.share_with(local()), Err(Error::Misuse(Misuse::SharedSegment))));
         assert_eq!(bytes, vec![7; 4_096]);
 
         let shared = Segment::create(SIZE).expect("created");
         shared.share_with(kin()).expect("kin");
-        assert_eq!(shared.share_with(local()).expect_err("shared").kind(), ErrorKind::Misuse);
+        assert!(matches!(shared.share_with(local()), Err(Error::Misuse(Misuse::SharedSegment))));
 
         // In the opposite order everything is copied.
         let copied = Segment::create(SIZE).expect("created");

@@ -13,7 +13,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow_schema::SchemaRef;
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_vgi::{Batch, Call, Event, Failure, Log, Method, MethodKind, Protocol};
 
@@ -22,7 +21,7 @@ use crate::error::unknown_method;
 use crate::external::External;
 use crate::server::ServerConnection;
 use crate::turn::turn;
-use crate::{Check, Error, Result};
+use crate::{Check, Misuse, Result};
 
 /// The calls of one connection.
 pub struct ServerCalls {
@@ -167,7 +166,7 @@ impl ServerCall {
         let method = self.method()?;
         match method.kind {
             MethodKind::Unary => Ok(&method.result),
-            MethodKind::Stream => Err(Error::misuse("a stream is opened, not replied to".to_owned())),
+            MethodKind::Stream => Err(Misuse::NotUnary.into()),
         }
     }
 
@@ -188,7 +187,7 @@ impl ServerCall {
     /// Write an answer, once.
     fn answer(&self, check: Check<'_>, write: impl FnOnce(&mut ServerConnection) -> Result<()>) -> Result<()> {
         if self.stage().is_over() {
-            return Err(Error::misuse("the call was answered, or its stream has ended".to_owned()));
+            return Err(Misuse::CallOver.into());
         }
         self.calls.with(|connection| {
             write(connection)?;

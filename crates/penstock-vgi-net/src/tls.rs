@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use penstock_io::sync::lock;
-use penstock_io::tls::{Acceptor, ClientTls, Offer, ServerTls};
+use penstock_io::tls::{Acceptor, ClientTls, Offer, ServerTls, server_name};
 use penstock_io::{DriverError as _, Error, Result};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection, Stream};
@@ -45,8 +45,7 @@ impl Tls {
 
     /// Make the configuration of the connecting end.
     pub fn client(tls: &ClientTls, name: &str) -> Result<Self> {
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|error| Error::misuse(format!("{name:?} is not a valid server name: {error}")))?;
+        let name = server_name(Some(name), name)?;
         Ok(Self::Client(Arc::new(tls.config(ALPN)?), name))
     }
 

@@ -9,11 +9,11 @@ use penstock_io::http::{HTTPS, Handler, HttpServer, RequestBody, Serving};
 use penstock_io::metrics::{Endpoint, Source};
 use penstock_io::runtime::Runtime;
 use penstock_io::tls::{Acceptor, Fingerprint, ServerTls};
-use penstock_io::{Addresses, ConnectionLimits, DriverError as _};
+use penstock_io::{Addresses, ConnectionLimits};
 
 use super::Service;
 use super::body::ResponseBody;
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 pub(super) const SERVING: Serving = Serving {
     what: "PIMP",
@@ -70,7 +70,7 @@ impl Buffer {
         serving: Serving,
     ) -> Result<Self> {
         if tls.is_none() && !listen.is_loopback() {
-            return Err(Error::misuse(format!("{listen} is not loopback: a buffer needs TLS there")));
+            return Err(Misuse::PlainListener { listen: listen.to_string(), server: "a buffer" }.into());
         }
         let (acceptor, counters) = (Acceptor::optional(tls, HTTPS)?, Arc::clone(&service.admission));
         let server = HttpServer::bind(Arc::clone(service), listen, acceptor, serving, counters)?;

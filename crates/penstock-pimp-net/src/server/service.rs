@@ -11,7 +11,6 @@ use hyper::body::Body;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use penstock_io::DriverError as _;
 use penstock_io::admission;
 use penstock_io::metrics::{Page, Source};
 use penstock_pimp::{Error, JobId, Limits, Malformed, Query, bearer, poll_body};
@@ -27,8 +26,8 @@ use super::payload::Payloads;
 use super::refused::Refused;
 use super::request::{ServerStop, caller, header};
 use super::{answer, chunk_stream, compression, events, page, raw};
-use crate::Store;
 use crate::clock::now;
+use crate::{Misuse, Store};
 
 /// How often expired jobs are deleted (decision 13).
 const SWEEP: Duration = Duration::from_secs(2);
@@ -49,23 +48,21 @@ pub struct ServiceConfig {
 }
 
 impl ServiceConfig {
-    /// Fails with [`Misuse`](crate::Error::misuse) where nothing could be written, anyone could sign tokens, or no page
+    /// Fails with [`Misuse`] where nothing could be written, anyone could sign tokens, or no page
     /// of the origin could send a request.
     pub fn check(&self) -> crate::Result<()> {
         let Limits { job, chunks, value, ttl, .. } = self.limits;
         for (name, limit) in [("job", job), ("chunks", chunks.into()), ("value", value), ("ttl_ms", ttl)] {
             if limit == 0 {
-                return Err(crate::Error::misuse(format!("limits: {name} is 0, so no write could succeed")));
+                return Err(Misuse::NoLimit { name }.into());
             }
         }
         if self.jwt_secret.as_ref().is_some_and(Vec::is_empty) {
-            return Err(crate::Error::misuse("jwt_secret is empty: any client could sign tokens".to_owned()));
+            return Err(Misuse::EmptySecret.into());
         }
         let origin = self.allow_origin.as_ref().filter(|origin| *origin != "*");
         if let Some(origin) = origin.filter(|origin| !is_origin(origin)) {
-            let why =
-                "browsers send scheme://host in lower case, with a port if it is not the default, and without a path";
-            return Err(crate::Error::misuse(format!("allow_origin={origin:?} is not an origin: {why}")));
+            return Err(Misuse::Origin { origin: origin.clone() }.into());
         }
         Ok(())
     }

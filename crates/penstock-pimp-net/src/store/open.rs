@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_io::DriverError as _;
-
 use super::{DiskStore, MemoryStore, RedisStore, Store};
-use crate::{Error, Result};
+use crate::{Misuse, Result};
 
 /// Open a store: a folder, `memory:`, or `redis://`, with TLS `rediss://`.
 pub fn open_store(place: &str) -> Result<Arc<dyn Store>> {
@@ -17,7 +15,7 @@ pub fn open_store(place: &str) -> Result<Arc<dyn Store>> {
         return Ok(Arc::new(RedisStore::open(place)?));
     }
     if place.contains("://") {
-        return Err(Error::misuse(format!("{place} is not a store; valid are a folder, memory: and redis://")));
+        return Err(Misuse::Store { place: place.to_owned() }.into());
     }
     Ok(Arc::new(DiskStore::open(Path::new(place))?))
 }

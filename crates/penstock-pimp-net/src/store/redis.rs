@@ -30,7 +30,7 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use super::{Change, Store, Usage};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 const JOBS: &str = "pimp:jobs";
 const NEWS: &str = "pimp:news";
@@ -106,7 +106,7 @@ impl RedisStore {
     /// Fails where the URL is invalid or no Redis answers.
     pub fn open(url: &str) -> Result<Self> {
         // The URL contains the password, so it is not shown.
-        let client = Client::open(url).map_err(|error| Error::misuse(format!("no URL of a Redis: {error}")))?;
+        let client = Client::open(url).map_err(|error| Misuse::RedisUrl { reason: error.to_string() })?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(1)
             .set_connection_timeout(Some(REQUEST_TIMEOUT))

@@ -1,9 +1,7 @@
 //! The limits of an end, from the attributes of `penstock.pipestream.Limits`, which has checked their ranges.
 
-use std::time::Duration;
-
-use penstock_io::DriverError as _;
-use penstock_pipestream_net::{ClaimLimits, Error, Result, SessionOptions};
+use penstock_io::duration::seconds;
+use penstock_pipestream_net::{ClaimLimits, Result, SessionOptions};
 use pyo3::prelude::*;
 
 /// The attributes of the dataclass, in its units: bytes and seconds.
@@ -50,8 +48,4 @@ impl LimitFields {
         let life = seconds("max_claim_life", self.max_claim_life)?;
         Ok(ClaimLimits { max_claims: self.max_claims, life, ..ClaimLimits::default() })
     }
-}
-
-fn seconds(name: &str, seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| Error::misuse(format!("{name}={seconds}: {error}")))
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use arrow_schema::SchemaRef;
-use penstock_io::DriverError as _;
 use penstock_io::sync::lock;
 use penstock_vgi::http::{Call, Headers, Kind, Pending, Request, RequestStart, Response, Service, UploadUrl};
 use penstock_vgi::{Batch, Failure, Identity};
@@ -15,7 +14,7 @@ use super::queue::{Caller, Progress, Verdict, Waiting};
 use crate::counters::Counters;
 use crate::error::unknown_method;
 use crate::external::External;
-use crate::{Check, Error, Result};
+use crate::{Check, Misuse, Result};
 
 /// The parts of a request by which a caller is authenticated.
 #[derive(Debug, Clone)]
@@ -159,13 +158,13 @@ impl HttpCall {
     }
 
     /// Take the request of a caller who is not authenticated yet; the stage is [`Stage::Done`] meanwhile.
-    fn take_pending(&self, otherwise: &str) -> Result<Box<Pending>> {
+    fn take_pending(&self, otherwise: Misuse) -> Result<Box<Pending>> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
             Stage::Pending(pending) => Ok(pending),
             other @ (Stage::Called(_) | Stage::Done(_)) => {
                 *stage = other;
-                Err(Error::misuse(otherwise.to_owned()))
+                Err(otherwise.into())
             }
         }
     }
@@ -206,7 +205,7 @@ impl HttpCall {
 
     /// Take the body of a web server's request. If it is too large, the call is answered.
     pub fn receive(&self, body: Vec<u8>) -> Result<()> {
-        match self.take_pending("the call has its body")?.receive(body) {
+        match self.take_pending(Misuse::HasBody)?.receive(body) {
             Ok(pending) => *self.stage() = Stage::Pending(pending),
             Err(response) => self.refuse(response),
         }
@@ -223,14 +222,14 @@ impl HttpCall {
 
     /// Answer a request whose caller is not authenticated without a method.
     pub fn answer(&self, make: impl FnOnce(Box<Pending>) -> Response) -> Result<()> {
-        self.refuse(make(self.take_pending("the caller is already authenticated")?));
+        self.refuse(make(self.take_pending(Misuse::Authenticated)?));
         Ok(())
     }
 
     /// Set the caller. An invalid request is answered then, and so is one whose values are behind a URL where they
     /// cannot be fetched.
     pub fn authenticated(&self, identity: Identity, check: Check<'_>) -> Result<()> {
-        let mut pending = self.take_pending("the caller is already authenticated")?;
+        let mut pending = self.take_pending(Misuse::Authenticated)?;
         if let Some(external) = &self.external
             && let Some(pointer) = pending.pointer(&identity, now()).cloned()
         {
@@ -261,8 +260,8 @@ impl HttpCall {
     pub fn with<T>(&self, work: impl FnOnce(&mut Call) -> T) -> Result<T> {
         match &mut *self.stage() {
             Stage::Called(call) => Ok(work(call)),
-            Stage::Pending(_) => Err(Error::misuse("the caller is not authenticated yet".to_owned())),
-            Stage::Done(_) => Err(Error::misuse("the call was answered".to_owned())),
+            Stage::Pending(_) => Err(Misuse::NotAuthenticated.into()),
+            Stage::Done(_) => Err(Misuse::Answered.into()),
         }
     }
 
@@ -275,7 +274,7 @@ impl HttpCall {
                 self.respond(&mut stage, response);
                 Ok(())
             }
-            Stage::Pending(_) | Stage::Done(_) => Err(Error::misuse("the call was answered".to_owned())),
+            Stage::Pending(_) | Stage::Done(_) => Err(Misuse::Answered.into()),
         }
     }
 
@@ -303,7 +302,7 @@ impl HttpCall {
             let method = call.method().filter(|_| call.kind == Kind::Unary);
             method.map(|method| Arc::clone(&method.result))
         })?;
-        result.ok_or_else(|| Error::misuse("a stream is opened, not replied to".to_owned()))
+        result.ok_or_else(|| Misuse::NotUnary.into())
     }
 
     /// Answer a unary call.
@@ -359,10 +358,10 @@ impl HttpCall {
         let response = match &mut *self.stage() {
             Stage::Done(response) => response.take(),
             Stage::Pending(_) | Stage::Called(_) => {
-                return Err(Error::misuse("the call was not answered yet".to_owned()));
+                return Err(Misuse::NotAnswered.into());
             }
         };
-        response.ok_or_else(|| Error::misuse("the answer was sent".to_owned()))
+        response.ok_or_else(|| Misuse::Sent.into())
     }
 }
 

@@ -21,7 +21,7 @@ use reqwest::{Client, Method};
 use super::capabilities::Capabilities;
 use crate::external::External;
 use crate::faults::{LocationFault, SizeLimit};
-use crate::{Check, Error, Result};
+use crate::{Check, Error, Misuse, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// The prefix of servers of the specification, unless configured otherwise.
@@ -475,9 +475,10 @@ struct Wire {
 
 impl Wire {
     fn new(base_url: &str, tls: Option<&ClientTls>) -> Result<Self> {
-        let url = reqwest::Url::parse(base_url).map_err(|error| Error::misuse(format!("{base_url}: {error}")))?;
+        let url = reqwest::Url::parse(base_url)
+            .map_err(|error| Misuse::Url { url: base_url.to_owned(), reason: error.to_string() })?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(Error::misuse(format!("{base_url} is neither http:// nor https://")));
+            return Err(Misuse::Scheme { url: base_url.to_owned() }.into());
         }
         let config = tls.map_or_else(plaintext, |tls| tls.config(b"http/1.1"))?;
         let mut builder = Client::builder()
@@ -518,8 +519,8 @@ impl HttpSender for Wire {
         check: Check<'_>,
     ) -> Result<Response> {
         let client = self.client.get()?;
-        let method = Method::from_bytes(method.as_bytes())
-            .map_err(|_| Error::misuse(format!("{method:?} is not an HTTP method")))?;
+        let method =
+            Method::from_bytes(method.as_bytes()).map_err(|_| Misuse::HttpMethod { method: method.to_owned() })?;
         let mut request = client.request(method, format!("{}{path}", self.base)).body(body);
         for (name, value) in headers.iter() {
             request = request.header(name, value);

@@ -3,7 +3,6 @@ use std::path::Path;
 use arrow_schema::Schema;
 use penstock_vgi::http::{ARROW, Config, RequestKind, exchange_body, read_answer, request_body};
 use penstock_vgi::{Answer, Limits, Log, Metadata, Method, MethodKind, Protocol, Serialized};
-use penstock_wire::ErrorKind;
 
 use super::*;
 use crate::external::tests::{Failing, batch, fetching, stored, storing, values};
@@ -127,20 +126,23 @@ fn a_request_behind_a_pointer_reaches_its_method_and_a_refused_one_is_answered()
 #[test]
 fn each_step_has_its_stage() {
     let (service, counters) = (service(), Arc::default());
-    let misuse = |result: Result<()>| assert_eq!(result.expect_err("too early or late").kind(), ErrorKind::Misuse);
+    let misuse = |result: Result<()>| match result.expect_err("too early or late") {
+        crate::Error::Misuse(misuse) => misuse,
+        other => panic!("{other:?}"),
+    };
     let call = begin(&service, "echo", &counters, None);
-    misuse(call.reply(batch(&[7.0])));
-    misuse(call.response().map(drop));
+    assert_eq!(misuse(call.reply(batch(&[7.0]))), Misuse::NotAuthenticated);
+    assert_eq!(misuse(call.response().map(drop)), Misuse::NotAnswered);
     assert!(!call.admit(Box::new(())), "a web server has the body");
     call.receive(echo_request(Metadata::new(), batch(&[7.0]))).expect("expected");
     call.authenticated(Identity::Anonymous, &mut go).expect("a valid request");
-    misuse(call.authenticated(Identity::Anonymous, &mut go));
-    misuse(call.answer(|pending| pending.error(500, "late")));
-    misuse(call.receive(Vec::new()));
+    assert_eq!(misuse(call.authenticated(Identity::Anonymous, &mut go)), Misuse::Authenticated);
+    assert_eq!(misuse(call.answer(|pending| pending.error(500, "late"))), Misuse::Authenticated);
+    assert_eq!(misuse(call.receive(Vec::new())), Misuse::HasBody);
     call.reply(batch(&[7.0])).expect("answered");
-    misuse(call.reply(batch(&[7.0])));
+    assert_eq!(misuse(call.reply(batch(&[7.0]))), Misuse::Answered);
     assert!(call.is_done() && call.response().is_ok());
-    misuse(call.response().map(drop));
+    assert_eq!(misuse(call.response().map(drop)), Misuse::Sent);
     assert_eq!(counters.refusals(), 0);
 }
 
