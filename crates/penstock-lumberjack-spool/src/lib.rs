@@ -1,18 +1,17 @@
-//! The spool: events that a receiver has acknowledged, kept durably until all readers have read
-//! them.
+//! The spool: events that a receiver has acknowledged, kept durably until all readers have read them.
 //!
 //! ```text
 //!  receiver ── take ──► writer (one thread): record ─► append, fdatasync ─► safe     a group of batches at a time
 //!                                               │
 //!                    a folder of segments ◄─────┘          or a prefix in an object store
+//!                        │
+//!  Store ── plan ──► Pieces ── read ──► RecordBatches       Service ══ HTTPS, a key ══ RemoteStore
+//! ```
+//!
 //! A segment is a file of records (see [`format`]), and a record is a batch in the raw layout.
 //! Segments are numbered from 1, and rows from 0 in each segment. A [`Position`] names the next
 //! row, and the rows between two positions never change. A segment is removed when every named
 //! reader has committed a position after it; without readers no segment is removed.
-//!
-//! A segment is a file of records (see [`format`]), a record is a batch of the raw layout. Segments are numbered from 1
-//! on, rows from 0 in each; a [`Position`] names the next row, and the rows between two positions never change. A
-//! segment is removed when every named reader has committed a position behind it; without readers none is.
 
 mod claim;
 mod copies;
