@@ -177,7 +177,8 @@ fn fill<T>(
 }
 
 impl<T> GroupCommit<T> {
-    /// Write the items that were handed over, then end the writer and the thread. Block until that is done, in every caller.
+    /// Write the items that were handed over, then end the writer and the thread. Every caller blocks
+    /// until that is done.
     pub fn close(&self) {
         // A forked child does not have the thread, so the thread's locks are never released there.
         if self.process != std::process::id() {

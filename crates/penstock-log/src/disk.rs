@@ -1,4 +1,5 @@
-//! The disk that a log needs, as a trait. Tests use a disk in memory that loses power at every call (`penstock-testkit`).
+//! The disk that a log needs, as a trait. Tests use a disk in memory that loses power at every call
+//! (`penstock-testkit`).
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -28,7 +28,8 @@ pub trait Replay {
     /// Take a damaged place, in the same order.
     fn hole(&mut self, hole: &Hole<'_>);
 
-    /// Return whether segments of another kind belong to the log too, because an earlier version wrote them in this framing.
+    /// Return whether segments of another kind belong to the log too, because an earlier version wrote
+    /// them in this framing.
     fn is_kind(&self, _kind: [u8; 8]) -> bool {
         false
     }

@@ -4,11 +4,11 @@
 //! PREFIX/writer-00000000000000000001    a claim; it holds for as long as the object exists
 //! ```
 //!
-//! A dead receiver cannot be told from a slow one, so a receiver that opens a spool takes it over:
-//! it creates a claim under the next number, removes all earlier claims, and only then reads what
-//! the spool has. A writer checks its claim before each segment, because the readers' positions may
-//! have moved past the number that it would use. It checks again before anything in the segment is
-//! acknowledged: if the claim still exists then, the next owner finds the segment.
+//! A dead receiver looks like a slow one, so a receiver that opens a spool takes it over: it creates
+//! a claim under the next number, removes all earlier claims, and only then reads the spool. A writer
+//! checks its claim before each segment, because readers may be past the number that it would use. It
+//! checks again before anything in the segment is acknowledged: if the claim still exists then, the
+//! next owner finds the segment.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

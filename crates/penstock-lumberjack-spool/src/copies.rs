@@ -30,5 +30,5 @@ pub(super) fn keep_copy(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<Pa
     keeping().map_err(|error| Error::file(UNCHANGED, path, error))
 }
 
-/// The message where a segment could not be copied before its repair.
+/// The message for a segment that could not be written again.
 pub(super) const UNCHANGED: &str = "cannot copy, so nothing is changed,";

@@ -158,8 +158,7 @@ impl Index {
         self.room.notify_all();
     }
 
-    /// Record the position that a reader has committed; return the one that all readers have
-    /// reached.
+    /// Record a position that a reader has committed; return the one that all readers have reached.
     ///
     /// Fails as a misuse where the position is beyond the spool's end: later rows would count as
     /// read when they arrive.

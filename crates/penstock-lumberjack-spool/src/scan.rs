@@ -1,5 +1,4 @@
-//! Classification of a segment's bytes: records, damage, a torn end, a footer. This module changes
-//! nothing on disk.
+//! Classification of a segment's bytes: records, damage, a torn end, a footer. Nothing is changed.
 
 use std::io;
 use std::path::Path;

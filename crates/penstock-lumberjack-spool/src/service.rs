@@ -73,7 +73,8 @@ impl Service {
         self.acceptor.fingerprint()
     }
 
-    /// Read the certificate again if its files have changed; return whether they had. The service also does so every 5 s.
+    /// Read the certificate again if its files have changed; return whether they had. The service
+    /// itself checks every 5 s.
     pub fn reload(&self) -> Result<bool> {
         Ok(self.server.reload()?)
     }

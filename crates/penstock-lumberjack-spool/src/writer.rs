@@ -41,7 +41,7 @@ pub(super) enum Message {
 enum SegmentState {
     Writable,
     /// The segment must be ended before anything else is written. After a failed write the bytes
-    /// behind its records are unknown: a shorter record in the same place would leave the rest of a
+    /// after its records are unknown: a shorter record in the same place would leave the rest of a
     /// longer one after it.
     Ending,
 }

@@ -12,7 +12,7 @@ use crate::Result;
 #[derive(Debug)]
 pub(super) struct Intake {
     builder: Option<Builder>,
-    /// The seed and the hashes, if the destination wants hashes.
+    /// The seed and the hashes, if the destination needs hashes.
     hashes: Option<(u64, Vec<u64>)>,
     rows: usize,
     bytes: usize,
