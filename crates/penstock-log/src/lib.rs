@@ -34,25 +34,26 @@
 //! # Policy
 //!
 //! 1. A record counts once `fdatasync` has returned, and for a new segment `fsync` of its folder.
-//! Then its waiter is answered.
+//!    Then its waiter is answered.
 //! 2. **A torn tail that was never acknowledged is cut off**: bytes at the end of the last segment
-//! that are no whole record, where no later record says that they were synced. It is logged as
-//! WARN.
+//!    that are no whole record, where no later record says that they were synced. It is logged as
+//!    WARN.
 //! 3. **Damage to synced bytes loses the records that it hit, and no other.** The file is kept
-//! under a second name, `NAME.damaged`; if that name has other damage, under `NAME.2.damaged`, and
-//! so on. The engine gets a [`Hole`], which names the place for its readers; the damage is logged
-//! as ERROR, and [`Log::damaged`] counts it. The next record is found by its head. A head with one
-//! wrong bit is repaired.
+//!    under a second name, `NAME.damaged`; if that name has other damage, under `NAME.2.damaged`,
+//!    and so on. The engine gets a [`Hole`], which names the place for its readers; the damage is
+//!    logged as ERROR, and [`Log::damaged`] counts it. The next record is found by its head. A head
+//!    with one wrong bit is repaired.
 //! 4. **A failed write or fsync fails its waiters.** The log never writes to that segment again: it
-//! truncates the file to the synced bytes, the next append begins a new segment, and the header of
-//! the new segment says where the old one ended. A failed record does not come back once a later
-//! append has succeeded.
+//!    truncates the file to the synced bytes, the next append begins a new segment, and the header
+//!    of the new segment says where the old one ended. A failed record does not come back once a
+//!    later append has succeeded.
 //! 5. A start writes the last segment again, with a seal at its end, unless it has one: bytes that
-//! change later are damage. The start may have read bytes that are only in the page cache, and once
-//! a sync of an earlier process has failed, no later sync brings them to the disk. (On a full disk
-//! the start only syncs the file, and logs WARN.) Then the next append begins a new segment.
+//!    change later are damage. The start may have read bytes that are only in the page cache, and
+//!    once a sync of an earlier process has failed, no later sync brings them to the disk. (On a
+//!    full disk the start only syncs the file, and logs WARN.) Then the next append begins a new
+//!    segment.
 //! 6. A file that may be another program's stops the start. Once an operator has renamed it to
-//! `NUMBER.damaged`, the whole file is a hole, and no segment gets its number.
+//!    `NUMBER.damaged`, the whole file is a hole, and no segment gets its number.
 //!
 //! # Removal
 //!
