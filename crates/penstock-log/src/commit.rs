@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Maximum number of bytes in a group; an item beyond it goes to the next group.
+/// The most bytes of a group; an item that does not fit goes to the next group.
 pub const GROUP: usize = 16 << 20;
 
 /// The writer, which runs on the thread and is dropped there.
@@ -17,7 +17,7 @@ pub trait Writer: Send + 'static {
     /// Return the number of bytes that an item takes in a group.
     fn weight(item: &Self::Item) -> usize;
 
-    /// Write a group in its order, and leave it empty.
+    /// Write a group in order, and leave it empty.
     fn write(&mut self, group: &mut Vec<Self::Item>);
 
     /// Return how long a group that is not full waits for more items.
@@ -30,7 +30,7 @@ pub trait Writer: Send + 'static {
         None
     }
 
-    /// Do the work that is due. Afterwards nothing is due, whether the work succeeded or not.
+    /// Do the due work. Afterwards no work is due, whether it succeeded or not.
     fn wake(&mut self) {}
 
     /// Finish, after the last group was written.
@@ -56,7 +56,7 @@ struct Shared<T> {
 
 struct Queue<T> {
     waiting: Vec<T>,
-    /// Their bytes in a group.
+    /// The bytes of the waiting items in a group.
     bytes: usize,
     is_closed: bool,
 }
@@ -99,7 +99,8 @@ enum Wakeup {
     End,
 }
 
-/// Drops the waiting items at the thread's end, even by a panic of the writer, so that their callers hear of the failure.
+/// Drops the waiting items at the thread's end, even after a panic of the writer, so that their
+/// callers learn of the failure.
 struct DropWaiting<T>(Arc<Shared<T>>);
 
 impl<T> Drop for DropWaiting<T> {
@@ -151,7 +152,8 @@ impl<T: Send + 'static> GroupCommit<T> {
         let before = queue.bytes;
         queue.bytes = before.saturating_add((self.shared.weigh)(&item));
         queue.waiting.push(item);
-        // In the other cases the thread was woken already, looks again before it sleeps, or waits until a group is full.
+        // Otherwise the thread is awake already, checks again before it sleeps, or waits until the
+        // group is full.
         if queue.waiting.len() == 1 || (before < GROUP && queue.bytes >= GROUP) {
             self.shared.wake.notify_one();
         }
@@ -175,7 +177,8 @@ fn fill<T>(
 }
 
 impl<T> GroupCommit<T> {
-    /// Write the items that were handed over, then end the writer and the thread. Block until that is done, in every caller.
+    /// Write the items that were handed over, then end the writer and the thread. Every caller blocks
+    /// until that is done.
     pub fn close(&self) {
         // A forked child does not have the thread, so the thread's locks are never released there.
         if self.process != std::process::id() {
@@ -185,7 +188,7 @@ impl<T> GroupCommit<T> {
         // The lock is held until the thread has ended, so that every caller waits for that.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // The panic hook has reported a panic.
+            // The panic hook has reported the panic.
             let _ = thread.join();
         }
     }
@@ -239,7 +242,7 @@ mod tests {
         open.send(()).unwrap();
         assert_eq!(written.recv().unwrap(), [1]);
         commit.push(2).unwrap();
-        // Until the thread has taken it.
+        // Wait until the thread has taken the item.
         while !commit.shared.queue().waiting.is_empty() {
             thread::yield_now();
         }
@@ -270,7 +273,7 @@ mod tests {
         commit.push(7).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| commit.close());
-            // Until that has taken the thread.
+            // Wait until that call has taken the thread.
             while commit.thread.try_lock().is_ok_and(|thread| thread.is_some()) {
                 thread::yield_now();
             }
@@ -292,7 +295,7 @@ mod tests {
         assert_eq!(commit.push(2), Err(2));
     }
 
-    /// What a writer was told, in order.
+    /// The calls of a writer, in order.
     #[derive(Debug, PartialEq, Eq)]
     enum Told {
         Group(Vec<usize>),

@@ -1,4 +1,5 @@
-//! The disk that a log needs, as a trait. Tests use a disk in memory that loses power at every call (`penstock-testkit`).
+//! The disk that a log needs, as a trait. Tests use a disk in memory that loses power at every call
+//! (`penstock-testkit`).
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,15 +9,16 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Folders and the names in them. A name is durable when its folder was synced.
+/// Folders and the names in them. A name is durable once its folder was synced.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Make a file to be read and appended to. Fails where there is one of that name.
+    /// Make a file for reading and appending. Fails if the name exists.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Open a file to be read and appended to.
+    /// Open a file for reading and appending.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Open a file for reading only: the reader of another process's file may not be allowed to write it.
+    /// Open a file for reading only: a reader of another process's file may not have the right to
+    /// write it.
     fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         self.open(path)
     }
@@ -24,16 +26,16 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Return the names in a folder, in any order.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// Give a file another name, which may be that of another file.
+    /// Rename a file, replacing a file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Give a file a second name. Fails where there is a file of that name.
+    /// Give a file a second name. Fails if that name exists.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Remove a name.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Make a folder. Fails where there is one.
+    /// Make a folder. Fails if it exists.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Make the names in a folder durable.
@@ -42,16 +44,16 @@ pub trait Disk: fmt::Debug + Send + Sync {
 
 /// The bytes of a file.
 pub trait DiskFile: fmt::Debug + Send + Sync {
-    /// Return how many bytes there are.
+    /// Return the number of bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Read as many bytes as fit; fewer are an error.
+    /// Fill the buffer; fails if the file has fewer bytes.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Write all parts behind the last byte. A failure may leave some of them there.
+    /// Write all parts after the last byte. A failed call may leave some of them in the file.
     fn append(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()>;
 
-    /// Cut the file off.
+    /// Shorten the file to this length.
     fn truncate(&self, length: u64) -> io::Result<()>;
 
     /// Make the bytes durable.

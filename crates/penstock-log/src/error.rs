@@ -7,12 +7,12 @@ use crate::segment::DAMAGED;
 /// Why a log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk.
+    /// A call of the operating system failed.
     #[error("{context}: {source}")]
     Io {
-        /// What was tried, with the name of the file.
+        /// The call that failed, with the name of the file.
         context: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another process writes the folder.
@@ -20,10 +20,10 @@ pub enum Error {
     Busy {
         /// The folder.
         folder: PathBuf,
-        /// What the engine says of the other process, such as "another daemon has this journal".
+        /// The engine's message about the other process, such as "another daemon has this journal".
         holder: &'static str,
     },
-    /// The folder holds something else than this log, or something of another version.
+    /// The folder holds files of something other than this log, or of another version.
     #[error("{} {mismatch}", path.display())]
     Content {
         /// The file.
@@ -36,30 +36,30 @@ pub enum Error {
 /// How a file differs from a segment of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch {
-    /// Its header names another segment than its name does.
+    /// The number in its header is not the number in its name.
     Number {
         /// The number in the header.
         found: u64,
     },
     /// Its header names another engine, or another version of this one's records.
     Kind {
-        /// What a log of this engine is.
+        /// The log's name in messages.
         what: &'static str,
         /// The kind in the header.
         found: [u8; 8],
     },
     /// It belongs to another log of this engine.
     Log,
-    /// Nothing in it says that it is a segment.
+    /// Its content does not show that it is a segment.
     Unknown {
-        /// What a log of this engine is.
+        /// The log's name in messages.
         what: &'static str,
         /// The number in its name.
         number: u64,
     },
     /// The engine does not know one of its records.
     Record {
-        /// Where the record begins.
+        /// The byte at which the record begins.
         offset: u64,
     },
 }
@@ -83,16 +83,16 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Return type of what opens a log.
+/// The result of opening a log.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Return the error of a file that is no segment of this log.
+    /// Return the error for a file that is no segment of this log.
     pub(crate) fn content(path: &Path, mismatch: Mismatch) -> Self {
         Self::Content { path: path.to_owned(), mismatch }
     }
 
-    /// Return the error of a file.
+    /// Return the error for a failed call on a file.
     pub(crate) fn file(doing: &str, path: &Path, source: io::Error) -> Self {
         Self::Io { context: format!("{doing} {}", path.display()), source }
     }

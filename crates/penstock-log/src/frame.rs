@@ -8,13 +8,13 @@ use twox_hash::xxhash3_64::{DEFAULT_SECRET_LENGTH, RawHasher, SecretBuffer};
 /// The engine's label of a record, which is in its head.
 pub type Label = [u8; 16];
 
-/// Bytes before a body.
+/// The number of bytes before a body.
 pub(crate) const HEAD: usize = 32;
-/// Bytes behind a body.
+/// The number of bytes after a body.
 pub(crate) const TAIL: usize = 8;
-/// Bytes of a head that its hash covers.
+/// The number of bytes of a head that its hash covers.
 const HASHED: usize = HEAD - 8;
-/// Maximum length of a body.
+/// The longest body, in bytes.
 pub const LONGEST: usize = 1 << 31;
 /// The length that makes a head a seal.
 const SEAL: u32 = u32::MAX;
@@ -24,7 +24,7 @@ const SEAL: u32 = u32::MAX;
 pub enum Length {
     /// The body of a record, of this many bytes.
     Body(u32),
-    /// Nothing: the head is no record, and only says how many bytes are synced.
+    /// Nothing: the head is not that of a record, and only says how many bytes are synced.
     Seal,
 }
 
@@ -33,7 +33,7 @@ pub enum Length {
 pub struct Head {
     /// What follows it.
     pub length: Length,
-    /// Bytes of the segment that were synced when it was written.
+    /// The number of bytes of the segment that were synced when the head was written.
     pub synced: u64,
     /// The engine's label.
     pub label: Label,
@@ -44,27 +44,29 @@ pub trait Framing {
     /// Return the length of a segment's header.
     fn header(&self) -> usize;
 
-    /// Take the whole segment, before any other call. Return where it ends, if that is known without a later segment: bytes
-    /// behind that were never acknowledged, and all bytes before were synced.
+    /// Take the whole segment, before any other call. Return its end, if that is known without a
+    /// later segment: bytes after the end were never acknowledged, and all bytes before it were
+    /// synced.
     fn end(&mut self, _segment: &[u8]) -> Option<usize> {
         None
     }
 
-    /// Return the number of bytes before and behind a body of this length.
+    /// Return the number of bytes before and after a body of this length.
     fn around(&self, length: Length) -> (usize, usize);
 
     /// Return the head that these bytes begin with, if it is whole.
     fn head(&self, bytes: &[u8]) -> Option<Head>;
 
-    /// Return whether a body is what was written.
+    /// Return whether the tail's hash fits the body.
     fn is_whole(&self, body: &[u8], tail: &[u8]) -> bool;
 
-    /// Return the head that these bytes begin with but for one wrong bit.
+    /// Return the head at the beginning of these bytes if exactly one of its bits is wrong.
     fn repair(&self, _bytes: &[u8]) -> Option<Head> {
         None
     }
 
-    /// Return the head that these bytes begin with, during a search for one: a payload must never look like one.
+    /// Return the head at the beginning of these bytes, during a search for one: a payload must
+    /// never look like one.
     fn search(&self, bytes: &[u8]) -> Option<Head> {
         self.head(bytes)
     }
@@ -94,7 +96,7 @@ impl Frame {
             Length::Body(length) => length,
             Length::Seal => SEAL,
         };
-        // It fits: a group begins at most 4 GiB behind a segment's beginning.
+        // It fits: a group begins at most 4 GiB after the segment's beginning.
         let synced = u32::try_from(head.synced).unwrap_or(u32::MAX);
         let mut bytes = [0; HEAD];
         let fields = length.to_be_bytes().into_iter().chain(synced.to_be_bytes()).chain(head.label);

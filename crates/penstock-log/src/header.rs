@@ -4,7 +4,7 @@ use twox_hash::XxHash3_64;
 
 /// The first bytes of a segment of this version.
 const MAGIC: &[u8; 8] = b"PENSLOG1";
-/// Bytes of a segment's header.
+/// The number of bytes of a segment's header.
 pub const HEADER: usize = 48;
 const HASHED: usize = HEADER - 8;
 
@@ -45,13 +45,14 @@ impl Header {
         (magic == MAGIC).then_some(Self { kind: *kind, log, number, before })
     }
 
-    /// Return the header that these bytes begin with but for one wrong bit.
+    /// Return the header at the beginning of these bytes if exactly one of its bits is wrong.
     pub(crate) fn repair(bytes: &[u8]) -> Option<Self> {
         repair_bit::<HEADER, _>(bytes, Self::read)
     }
 }
 
-/// Return the result of `read` for the first bytes with one of their bits changed. `read` must check a hash.
+/// Call `read` with each bit of the first bytes flipped in turn; return its first result. `read`
+/// must check a hash.
 pub fn repair_bit<const LENGTH: usize, T>(bytes: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     let first = bytes.first_chunk::<LENGTH>()?;
     (0..LENGTH * 8).find_map(|bit| {

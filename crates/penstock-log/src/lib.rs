@@ -1,6 +1,8 @@
-//! One log for all engines that keep something on disk: records in segments, recovery, group commit, atomic files.
+//! One log for all engines that store data on disk: records in segments, recovery, group commit,
+//! atomic files.
 //!
-//! An engine brings its own records: a [`Label`] of 16 bytes and a body. Everything below that is here, once:
+//! An engine defines its own records: a [`Label`] of 16 bytes and a body. This crate does
+//! everything below that, once:
 //!
 //! ```text
 //!  callers ── push ──► GroupCommit (one thread) ── append ──► Log ── write, fdatasync ──► Disk
@@ -18,47 +20,60 @@
 //! seal     a record's head whose length is 2^32 - 1
 //! ```
 //!
-//! - `kind` names the engine and the version of its records. `log` is a random number, the same in all segments of a folder.
-//! - `synced` says how many bytes of the segment were on the disk when the record was written. So it tells damage from a write
-//!   that a crash has cut. A seal says only that, and need not be waited for ([`Log::seal_unsynced`]). A record without a body ends
-//!   behind its head.
-//! - `label` belongs to the engine. It stands in the head, so that it says whose body is broken.
-//! - `key` is made of `log` and the segment's number. No payload can look like a head, because no peer knows the key.
+//! - `kind` names the engine and the version of its records. `log` is a random number, the same in
+//!   all segments of a folder.
+//! - `synced` says how many bytes of the segment were on the disk when the record was written. It
+//!   distinguishes damage from a write that a crash cut short. A seal says only that, and its
+//!   writer need not wait for the disk ([`Log::seal_unsynced`]). A record without a body ends after
+//!   its head.
+//! - `label` belongs to the engine. It is in the head, so that it identifies a record whose body is
+//!   damaged.
+//! - `key` is derived from `log` and the segment's number. No payload can look like a head, because
+//!   no peer knows the key.
 //!
 //! # Policy
 //!
-//! 1. A record counts when `fdatasync` has returned, and for a new segment `fsync` of its folder. Then its waiter gets its answer.
-//! 2. **A torn tail that was never acknowledged is cut**: bytes at the end of the last segment that are no whole record, where no
-//!    later record says that they were synced. It is logged as WARN.
-//! 3. **Damage in front of something that was synced loses the records that it hit, and no other.** The file is kept aside under a
-//!    second name, `NAME.damaged`; where that name has other damage, under `NAME.2.damaged`, and so on. The engine gets a [`Hole`], which names the place for its readers; ERROR is logged, and
-//!    [`Log::damaged`] counts. The next record is found by its head. A head with one wrong bit is repaired.
-//! 4. **A failed write or fsync fails its waiters.** Nothing is ever written to the same segment again: the file is cut back to what
-//!    was synced, the next append begins a new segment, and the header of that one says where this one ended. A record that
-//!    failed does not come back once a later append has succeeded.
-//! 5. A start writes the last segment again, with a seal behind it, unless one is there: bytes that change later are damage. The
-//!    start may have read bytes that are in the system's memory only, and once a sync of an earlier process has failed, no later sync brings them to the disk. (A disk
-//!    that is full gets a sync alone, and a WARN.) Then the next append begins a new segment.
-//! 6. A file that may be another program's stops the start. Once an operator has named it `NUMBER.damaged`, the whole file
-//!    is a hole, and no segment takes its number.
+//! 1. A record counts once `fdatasync` has returned, and for a new segment `fsync` of its folder.
+//!    Then its waiter is answered.
+//! 2. **A torn tail that was never acknowledged is cut off**: bytes at the end of the last segment
+//!    that are no whole record, where no later record says that they were synced. It is logged as
+//!    WARN.
+//! 3. **Damage to synced bytes loses the records that it hit, and no other.** The file is kept
+//!    under a second name, `NAME.damaged`; if that name has other damage, under `NAME.2.damaged`,
+//!    and so on. The engine gets a [`Hole`], which names the place for its readers; the damage is
+//!    logged as ERROR, and [`Log::damaged`] counts it. The next record is found by its head. A head
+//!    with one wrong bit is repaired.
+//! 4. **A failed write or fsync fails its waiters.** The log never writes to that segment again: it
+//!    truncates the file to the synced bytes, the next append begins a new segment, and the header
+//!    of the new segment says where the old one ended. A failed record does not come back once a
+//!    later append has succeeded.
+//! 5. A start writes the last segment again, with a seal at its end, unless it has one: bytes that
+//!    change later are damage. The start may have read bytes that are only in the page cache, and
+//!    once a sync of an earlier process has failed, no later sync brings them to the disk. (On a
+//!    full disk the start only syncs the file, and logs WARN.) Then the next append begins a new
+//!    segment.
+//! 6. A file that may be another program's stops the start. Once an operator has renamed it to
+//!    `NUMBER.damaged`, the whole file is a hole, and no segment gets its number.
 //!
 //! # Removal
 //!
-//! A removal is durable once the folder was synced; until then a crash may bring the segment back. An engine removes a segment
-//! by the effect that its return would have:
+//! A removal is durable once the folder was synced; until then a crash may bring the segment back.
+//! How an engine removes a segment depends on the effect of its return:
 //!
-//! - An engine that ignores the segment, because a later record replaces all its records, removes segments in any
-//!   order and without a sync ([`Log::remove`]).
-//! - An engine that would replay the segment passes an order ([`Log::remove_in_order`]). Wherever a crash or a failure comes, the segments that are left are
-//!   the last ones of that order. *Oldest first*: a record that ends what an earlier one began never goes before it. *Newest first*:
-//!   the rest is the log as it was at an earlier time.
+//! - An engine that ignores the segment, because a later record replaces all its records, removes
+//!   segments in any order and without a sync ([`Log::remove`]).
+//! - An engine that would replay the segment passes an order ([`Log::remove_in_order`]). After a
+//!   crash or a failure at any point, the remaining segments are the last ones of that order.
+//!   *Oldest first*: a record that ends what an earlier record began is never removed before the
+//!   earlier one. *Newest first*: the remaining segments are the log as it was at an earlier time.
 //!
 //! # Bounds
 //!
-//! A start holds one segment in memory at a time. A segment ends behind [`Format::segment`] bytes; a group is never split, so that a segment may
-//! be longer by one group. A search behind damage takes time linear in the segment: it hashes 24 bytes for each place. A group has
-//! at most [`GROUP`] bytes, or one item. An append copies only parts of
-//! bodies that are shorter than 1 KiB, and allocates for a group, not for a record.
+//! A start holds one segment in memory at a time. A segment ends after [`Format::segment`] bytes; a
+//! group is never split, so a segment may be longer by one group. A search after damage takes time
+//! linear in the segment: it hashes 24 bytes for each place. A group has at most [`GROUP`] bytes,
+//! or one item. An append copies only parts of bodies that are shorter than 1 KiB, and allocates
+//! per group, not per record.
 
 mod commit;
 mod disk;

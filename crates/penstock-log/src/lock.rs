@@ -1,4 +1,4 @@
-//! Folders that one process at a time may write.
+//! Locks on folders that only one process at a time may write.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::{Error, Result};
 pub struct FolderLock(File);
 
 impl FolderLock {
-    /// Lock the folder by its file `name`. `holder` is the message for a folder that another process has locked, such as "another
-    /// daemon has this journal".
+    /// Lock a folder by its file `name`. `holder` is the error message if another process holds the
+    /// lock, such as "another daemon has this journal".
     pub fn take(folder: &Path, name: &str, holder: &'static str) -> Result<Self> {
         let path = folder.join(name);
         let failed = |error| Error::file("cannot lock", &path, error);
@@ -26,7 +26,8 @@ impl FolderLock {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child that was forked meanwhile has it open too.
+        // Closing the file does not release the lock if a child that was forked meanwhile has it
+        // open too.
         if let Err(error) = self.0.unlock() {
             tracing::debug!(%error, "a folder's lock goes only with the last process that has it");
         }
@@ -41,7 +42,7 @@ mod tests {
     fn a_lock_that_is_dropped_is_free_although_the_file_is_open_elsewhere() {
         let folder = tempfile::tempdir().unwrap();
         let lock = FolderLock::take(folder.path(), "lock", "somebody has it").unwrap();
-        // What a forked child would have.
+        // A forked child would have such a descriptor.
         let _inherited = lock.0.try_clone().unwrap();
         let refused = FolderLock::take(folder.path(), "lock", "somebody has it").unwrap_err();
         assert!(matches!(refused, Error::Busy { folder: busy, holder: "somebody has it" } if busy == folder.path()));

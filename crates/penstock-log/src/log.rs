@@ -1,4 +1,4 @@
-//! A log that records are appended to.
+//! A log to which records are appended.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -16,28 +16,29 @@ use crate::recovery::{self, Contents, Replay};
 use crate::segment::{self, Format, Segment};
 use crate::{Disk, DiskFile, Error, HEADER, Result};
 
-/// A shorter part of a body is copied next to its neighbours, which is cheaper than a slice of its own in a system call.
+/// The length below which a part of a body is copied next to its neighbours: cheaper than its own
+/// slice in a system call.
 const SMALL: usize = 1_024;
-/// Maximum number of bytes of a group's memory that are kept for the next group.
+/// The most bytes of a group's memory that are kept for the next group.
 const SCRATCH: usize = 1 << 20;
 
-/// A record that is appended.
+/// A record to append.
 pub trait Record {
     /// Return the label for its head.
     fn label(&self) -> Label;
 
-    /// Push the parts of its body, which are written without a copy.
+    /// Push the parts of its body; long parts are written without a copy.
     fn body<'a>(&'a self, parts: &mut Vec<&'a [u8]>);
 }
 
-/// The segment that is appended to.
+/// The segment that records are appended to.
 #[derive(Debug)]
 struct Open {
     number: u64,
     file: Arc<dyn DiskFile>,
 }
 
-/// The places of records that were appended and are durable.
+/// The places of appended records, which are durable.
 #[derive(Debug)]
 pub struct Placement {
     /// The segment's number.
@@ -48,7 +49,8 @@ pub struct Placement {
     pub offsets: Vec<u64>,
 }
 
-/// The segments of a folder, of which the last one is appended to. [The crate](crate) states its promises.
+/// The segments of a folder; records are appended to the last one. [The crate](crate) states its
+/// promises.
 ///
 /// ```text
 /// closed ── append ─▶ open ── full, end_segment ─▶ closed     the next append begins a new segment
@@ -71,7 +73,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Open the log of a folder that this process has locked, and give the engine its contents.
+    /// Open the log of a folder that this process has locked, and replay its contents to the
+    /// engine.
     pub fn open(disk: Arc<dyn Disk>, folder: &Path, format: Format, replay: &mut dyn Replay) -> Result<Self> {
         let contents = recovery::recover(&*disk, folder, &format, replay)?;
         let Contents { segments, log, given_up, damaged, is_earlier } = contents;
@@ -80,7 +83,7 @@ impl Log {
             disk,
             folder: folder.to_owned(),
             format,
-            // No peer can guess it.
+            // A random number that no peer can guess.
             log: log.unwrap_or_else(|| RandomState::new().hash_one(folder)),
             segments,
             given_up,
@@ -116,12 +119,12 @@ impl Log {
         &self.folder
     }
 
-    /// Return how many places were found damaged when it was opened.
+    /// Return how many damaged places were found when the log was opened.
     pub const fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// Return the number of bytes of all segments, which is kept up to date.
+    /// Return the total number of bytes of all segments, which the log keeps up to date.
     pub fn bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes)
     }
@@ -131,7 +134,7 @@ impl Log {
         self.segments.iter().map(|(number, segment)| (*number, segment.length))
     }
 
-    /// Return the segment that is appended to, if one is.
+    /// Return the segment that records are appended to, if one is open.
     pub const fn open_segment(&self) -> Option<u64> {
         match &self.open {
             Some(open) => Some(open.number),
@@ -139,8 +142,8 @@ impl Log {
         }
     }
 
-    /// Append records together; they are durable when this returns. If it fails, none of them is, and none of them comes back
-    /// once a later append has succeeded.
+    /// Append records together; they are durable when this returns. If it fails, no record is
+    /// durable, and none comes back once a later append has succeeded.
     pub fn append<R: Record>(&mut self, records: &[R]) -> io::Result<Placement> {
         let (mut parts, mut bodies) = (Vec::new(), Vec::with_capacity(records.len()));
         let mut length = 0;
@@ -179,14 +182,16 @@ impl Log {
             if start.saturating_add(length) <= most || start == HEADER as u64 {
                 return Ok((*number, Arc::clone(file)));
             }
-            // It may become the last one again when later ones are removed. If this fails, the segment is closed as well.
+            // This segment may become the last one again if later ones are removed. If the seal
+            // fails, the segment is closed as well.
             let _ = self.seal();
             self.open = None;
         }
         self.begin()
     }
 
-    /// Mark all records as synced. Without the mark, a start cannot tell damage of the last ones from a torn write.
+    /// Mark all records as synced. Without the mark, a start cannot tell damage of the last records
+    /// from a torn write.
     pub fn seal(&mut self) -> io::Result<()> {
         self.seal_unsynced()?;
         let Some(open) = &self.open else { return Ok(()) };
@@ -194,7 +199,8 @@ impl Log {
         if is_unsynced { self.sync(false) } else { Ok(()) }
     }
 
-    /// Write the same mark without waiting for the disk. It holds if the process dies, and may be lost if the power fails.
+    /// Write the same mark without waiting for the disk. It survives a crash of the process, but
+    /// perhaps not a power cut.
     pub fn seal_unsynced(&mut self) -> io::Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let is_unsealed = |segment: &&Segment| segment.is_unsealed && segment.unsynced == 0;
@@ -204,13 +210,14 @@ impl Log {
         self.write(&mut [IoSlice::new(&head)], HEAD as u64)
     }
 
-    /// Let the next append begin a new segment.
+    /// Close the open segment, so that the next append begins a new one.
     pub fn end_segment(&mut self) {
         self.open = None;
     }
 
-    /// Remove segments, in any order. The engine must ignore a segment that the disk does not remove, or that comes back after a
-    /// crash; [`Log::remove_in_order`] is for an engine that would believe it.
+    /// Remove segments, in any order. The engine must ignore a segment that the disk does not
+    /// remove, or that comes back after a crash; [`Log::remove_in_order`] is for an engine that
+    /// would replay it.
     pub fn remove(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
             if let Err(error) = self.unlink(number) {
@@ -220,12 +227,14 @@ impl Log {
         }
     }
 
-    /// Remove segments, each only once all removals before it are durable, those of earlier calls too. [The crate](crate) says what
-    /// an order promises. The last removal becomes durable when the folder is synced next.
+    /// Remove segments, each only once all removals before it are durable, including those of
+    /// earlier calls. [The crate](crate) says what an order promises. The last removal becomes
+    /// durable with the next sync of the folder.
     ///
     /// # Errors
     ///
-    /// That of the first call that fails. [`Log::segments`] still has the segment for which it was made, and those that come after it.
+    /// The error of the first call that fails. [`Log::segments`] still has the segment of that call
+    /// and the ones after it.
     pub fn remove_in_order(&mut self, numbers: impl IntoIterator<Item = u64>) -> io::Result<()> {
         for number in numbers {
             self.disk.sync_folder(&self.folder)?;
@@ -256,7 +265,7 @@ impl Log {
         let header = Header { kind: self.format.kind, log: self.log, number, before }.encode();
         let path = self.path(number);
         let file = match self.disk.create(&path) {
-            // An earlier try failed, and its file could not be removed.
+            // An earlier attempt failed, and its file could not be removed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.disk.remove(&path)?;
                 self.disk.create(&path)?
@@ -265,7 +274,7 @@ impl Log {
         };
         let made = file.append(&mut [IoSlice::new(&header)]).and_then(|()| file.sync());
         if let Err(error) = made.and_then(|()| self.disk.sync_folder(&self.folder)) {
-            // The next try makes another file.
+            // The next attempt makes another file.
             let _ = self.disk.remove(&path);
             return Err(error);
         }
@@ -276,7 +285,7 @@ impl Log {
         Ok((number, file))
     }
 
-    /// Write behind the last byte of the open segment.
+    /// Write after the last byte of the open segment.
     fn write(&mut self, parts: &mut [IoSlice<'_>], length: u64) -> io::Result<()> {
         let open = self.open.as_ref().ok_or_else(closed)?;
         if let Err(error) = open.file.append(parts) {
@@ -307,12 +316,12 @@ impl Log {
         let Some(Open { number, file }) = self.open.take() else { return };
         let Some(segment) = self.segments.get(&number) else { return };
         if segment.length == HEADER as u64 {
-            // A disk that is full must not get a file with each try.
+            // Otherwise each attempt on a full disk would leave a file.
             self.remove([number]);
             return;
         }
-        // The bytes of the failed write must not come back after a restart. If this fails too, the header of the next segment
-        // says where this one ends.
+        // The bytes of the failed write must not come back after a restart. If this fails too, the
+        // header of the next segment says where this one ends.
         let _ = file.truncate(segment.length).and_then(|()| file.sync());
     }
 }
@@ -321,7 +330,7 @@ fn closed() -> io::Error {
     io::Error::other("no segment is open")
 }
 
-/// Return the length of a record with such a body.
+/// Return the length of a record with a body of this length.
 fn size_of(length: Length) -> u64 {
     match length {
         Length::Seal | Length::Body(0) => HEAD as u64,
@@ -329,17 +338,17 @@ fn size_of(length: Length) -> u64 {
     }
 }
 
-/// Records that are appended together. Heads, tails and small parts of bodies are collected in memory; other parts are written
-/// in place.
+/// Records that are appended together. Heads, tails and short parts of bodies are collected in
+/// memory; long parts are written from where they are.
 struct Group<'a> {
     frame: Frame,
     synced: u64,
-    /// Where the next record begins.
+    /// The place in the segment at which the next record begins.
     at: u64,
     scratch: Vec<u8>,
     /// The pieces to write, in order.
     pieces: Vec<Piece<'a>>,
-    /// Bytes of `scratch` that are in `pieces`.
+    /// The number of bytes of `scratch` that are in `pieces`.
     taken: usize,
     offsets: Vec<u64>,
 }
@@ -368,7 +377,7 @@ impl<'a> Group<'a> {
         self.offsets.push(self.at + HEAD as u64);
         self.at += size_of(length);
         if length != Length::Body(0) {
-            // The parts lie together in `scratch` if none of them was long.
+            // The parts are contiguous in `scratch` if none of them was long.
             let together = self.scratch.get(body..).filter(|_| pieces == self.pieces.len());
             let hash = together.map_or_else(|| hash(parts.iter().copied()), |body| hash([body]));
             self.scratch.extend_from_slice(&hash.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The start of a log: reads all segments of the folder and repairs the end of the last one.
+//! The start of a log: it reads all segments of the folder and repairs the end of the last one.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -13,22 +13,23 @@ use crate::scan::{End, Entry, Hole, Item, Scan, foreign};
 use crate::segment::{DAMAGED, Format, Segment};
 use crate::{Disk, DiskFile, Error, HEADER, Mismatch, Result};
 
-/// Number of digits of a segment's number in its name.
+/// The number of digits of a segment's number in its name.
 const DIGITS: usize = 20;
 
-/// An engine that is given the contents of a log.
+/// An engine that receives the contents of a log.
 pub trait Replay {
     /// Take a segment, before its records.
     fn segment(&mut self, _number: u64, _file: &Arc<dyn DiskFile>) {}
 
-    /// Take a record; records come in the order in which they were written. Return `None` if this version cannot read the
-    /// record: then the log is not opened.
+    /// Take a record; records come in the order in which they were written. Return `None` if this
+    /// version cannot read the record: then opening the log fails.
     fn record(&mut self, entry: &Entry<'_>) -> Option<()>;
 
     /// Take a damaged place, in the same order.
     fn hole(&mut self, hole: &Hole<'_>);
 
-    /// Return whether segments of another kind belong to the log too, because an earlier version wrote them in this framing.
+    /// Return whether segments of another kind belong to the log too, because an earlier version wrote
+    /// them in this framing.
     fn is_kind(&self, _kind: [u8; 8]) -> bool {
         false
     }
@@ -38,13 +39,13 @@ pub trait Replay {
         false
     }
 
-    /// Return how to read a segment that begins with these bytes, if an earlier version wrote it.
+    /// Return how to read a segment that begins with these bytes if an earlier version wrote it.
     fn earlier(&self, _number: u64, _start: &[u8]) -> Option<EarlierSegment> {
         None
     }
 
-    /// Return how to read a segment whose header is unreadable, if an earlier version may have written it. This is called only
-    /// if no segment of this version has a lower number.
+    /// Return how to read a segment whose header is unreadable if an earlier version may have
+    /// written it. Called only if no segment of this version has a lower number.
     fn headless(&self, _number: u64, _segment: &[u8]) -> Option<EarlierSegment> {
         None
     }
@@ -54,7 +55,7 @@ pub trait Replay {
 pub struct EarlierSegment {
     /// The framing of its records.
     pub framing: Box<dyn Framing>,
-    /// Its number: that of its header, or that of its name if the header is damaged.
+    /// Its number, from its header, or from its name if the header is damaged.
     pub number: u64,
     /// The length of the segment before it, if the header is whole; 0 if the header does not contain it.
     pub before: Option<u64>,
@@ -73,19 +74,19 @@ pub(crate) struct Contents {
     pub(crate) is_earlier: bool,
 }
 
-/// A segment of which the first bytes were read.
+/// A segment whose first bytes were read.
 struct Part {
     number: u64,
     path: PathBuf,
     start: Start,
     length: u64,
-    /// Whether it has no record: its header is whole, or a crash has cut it.
+    /// Whether it has no record: its header is whole, or a crash cut it short.
     is_empty: bool,
 }
 
 enum Start {
     Whole(Header),
-    /// With one wrong bit.
+    /// A header with one wrong bit.
     Repaired(Header),
     Earlier(EarlierSegment),
     Unknown,
@@ -117,21 +118,23 @@ impl Start {
     }
 }
 
-/// Give an engine what a folder holds, and change nothing in it: another process may have it. Return how many places are damaged.
+/// Replay the contents of a folder to an engine without changing any file: another process may own
+/// the folder. Return the number of damaged places.
 ///
 /// # Errors
 ///
-/// One of [`NotFound`](io::ErrorKind::NotFound) where the other process has removed a segment meanwhile: try it again, with another engine.
+/// [`NotFound`](io::ErrorKind::NotFound) if the other process has removed a segment meanwhile: try
+/// again, with a fresh engine.
 pub fn look(disk: &dyn Disk, folder: &Path, format: &Format, replay: &mut dyn Replay) -> Result<u64> {
     read_all(disk, folder, format, replay, Access::Look).map(|contents| contents.damaged)
 }
 
-/// Read all segments of a folder, oldest first, and bring its end into order.
+/// Read all segments of a folder, oldest first, and repair the end of the last one.
 pub(crate) fn recover(disk: &dyn Disk, folder: &Path, format: &Format, replay: &mut dyn Replay) -> Result<Contents> {
     read_all(disk, folder, format, replay, Access::Own)
 }
 
-/// Whether the folder is this process's.
+/// Whether this process owns the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Own,
@@ -175,7 +178,8 @@ fn read_all(
     if let Some(Part { path, .. }) = just_made
         && access == Access::Own
     {
-        // Not earlier: its header says where the segment before it ends, which has been cut there by now.
+        // Only now: its header says where the segment before it ends, and that one has been cut
+        // there by now.
         disk.remove(&path).map_err(|error| Error::file("cannot remove", &path, error))?;
     }
     Ok(recovery.contents)
@@ -185,24 +189,25 @@ fn read_all(
 fn numbers(folder: &Path, names: &[String], suffix: &str) -> BTreeMap<u64, PathBuf> {
     let number = |name: &String| {
         let digits = name.strip_suffix(suffix).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-        // A longer name is not that of a segment, even if its value is small: it may be that of an engine's own folder.
+        // A longer name is not that of a segment, even if its value is small: it may belong to an
+        // engine's own files.
         let digits = Some(digits).filter(|digits| digits.len() <= DIGITS)?;
         Some((digits.parse().ok()?, folder.join(name)))
     };
     names.iter().filter_map(number).collect()
 }
 
-/// Take the last segment if it has no record. It may never have been durable: its header may be in the system's memory only, or half of
-/// it on the disk. A longer file had a durable header.
+/// Take the last segment out if it has no record. It may never have been durable: its header may be
+/// only in the page cache, or only half on the disk. A longer file had a durable header.
 fn take_just_made(parts: &mut Vec<Part>) -> Option<Part> {
     let (last, others) = parts.split_last()?;
     let previous = others.last().filter(|previous| last.number.checked_sub(1) == Some(previous.number));
-    // Every start must report the bytes that are missing there.
+    // Every start must report the bytes that are missing at the end of the previous segment.
     let is_cut = last.start.before().zip(previous).is_some_and(|(end, previous)| previous.length < end);
     parts.pop_if(|last| last.is_empty && !is_cut)
 }
 
-/// A segment that was read.
+/// A segment whose bytes were read.
 struct LoadedSegment {
     number: u64,
     path: PathBuf,
@@ -292,7 +297,8 @@ impl Recovery<'_> {
         Ok(log)
     }
 
-    /// Read a segment. `end_by_next` is its length according to the next header: bytes behind that were never acknowledged.
+    /// Read a segment. `end_by_next` is its length according to the next header: bytes after that
+    /// were never acknowledged.
     fn load(&self, part: Part, end_by_next: Option<u64>) -> Result<LoadedSegment> {
         let Part { number, path, start, .. } = part;
         let failed = |error| Error::file("cannot read", &path, error);
@@ -300,7 +306,7 @@ impl Recovery<'_> {
         let mut bytes = read(&*file).map_err(failed)?;
         let length = bytes.len() as u64;
         if let Some(end) = end_by_next.filter(|end| *end < length) {
-            // A failed write must not come back when the next segment is removed.
+            // The bytes of a failed write must not come back when the next segment is removed.
             self.cut(&*file, end).map_err(|error| Error::file("cannot cut", &path, error))?;
             bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
         }
@@ -320,7 +326,8 @@ impl Recovery<'_> {
             Err(earlier) => (None, earlier.framing),
         };
         let by_framing = framing.end(&bytes);
-        // If the next header says where the segment ends, all bytes before were acknowledged: a record that is cut is damaged.
+        // If the next header says where the segment ends, all bytes before that were acknowledged:
+        // a record that is cut is damaged.
         let cuts = |end: &usize| end_by_next.is_none() && *end < bytes.len();
         if let Some(end) = by_framing.filter(cuts) {
             self.cut_off(&path, end as u64, (bytes.len() - end) as u64);
@@ -331,16 +338,17 @@ impl Recovery<'_> {
         Ok(LoadedSegment { number, path, file, bytes, frame, framing, is_damaged, missing, is_ended, earlier })
     }
 
-    /// Return how an earlier version reads a segment whose header is unreadable. A segment of this version must not be taken for
-    /// one: it has a number above the first of this version.
+    /// Return how an earlier version reads a segment whose header is unreadable. A segment of this
+    /// version, whose number is above that of the first one, is never read so.
     fn headless(&self, number: u64, bytes: &[u8]) -> Option<EarlierSegment> {
         self.first.is_none_or(|first| number < first).then(|| self.replay.headless(number, bytes)).flatten()
     }
 
-    /// Repair the end of the last segment: cut off a torn tail, and make the rest durable, with a seal behind it.
+    /// Repair the end of the last segment: cut off a torn tail, and make the rest durable, with a
+    /// seal at its end.
     ///
-    /// If only the process died, its last write may be in the system's memory only; if its last sync failed, a later one does not
-    /// report that. So the file is written again.
+    /// If only the process died, its last write may be only in the page cache; and if its last sync
+    /// failed, a later sync does not report that. So the file is written again.
     fn secure(&mut self, last: &mut LoadedSegment) -> Result<()> {
         let mut holes: Vec<_> = last.is_damaged.then(|| (0, last.framing.header() as u64)).into_iter().collect();
         let found = last.scan(false).run(&mut |item| {
@@ -349,7 +357,7 @@ impl Recovery<'_> {
         })?;
         let is_ours = self.access == Access::Own;
         if is_ours && !holes.is_empty() {
-            // Before it changes. `tell` reports a failure.
+            // Kept before the file changes. `tell` reports a failure.
             let _ = self.keep(last, &holes).1;
         }
         let torn = last.bytes.len() as u64 - found.length;
@@ -385,7 +393,7 @@ impl Recovery<'_> {
         Ok(true)
     }
 
-    /// Give the engine the contents of a segment.
+    /// Replay a segment to the engine.
     fn replay(&mut self, segment: LoadedSegment, is_ended: bool) -> Result<()> {
         let LoadedSegment { number, path, file, is_damaged, missing, earlier, .. } = &segment;
         self.replay.segment(*number, file);
@@ -417,14 +425,15 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Return the framing of a segment whose header is unreadable, by its records.
+    /// Find the framing of a segment whose header is unreadable, from its records.
     fn unknown(&self, number: u64, path: &Path, bytes: &[u8]) -> Result<Frame> {
         let records = bytes.get(HEADER..).unwrap_or_default();
         let heads = |frame: Frame, from: usize| {
             (from..records.len()).any(|at| records.get(at..).and_then(|rest| frame.head(rest)).is_some())
         };
         let known = self.contents.log.map(|log| Frame::of(log, number)).filter(|frame| heads(*frame, 0));
-        // Any head yields some key: a second head, or the body, must confirm it. The first group was written behind the header.
+        // Any head yields some key: a second head, or the body, must confirm it. The first group
+        // was written right after the header.
         let by_head = || {
             let frame = Frame::by_head(records)?;
             let is_first = frame.head(records).is_some_and(|head| head.synced == HEADER as u64);
@@ -433,7 +442,7 @@ impl Recovery<'_> {
         known.or_else(by_head).ok_or_else(|| Error::content(path, Mismatch::Unknown { what: self.format.what, number }))
     }
 
-    /// Report a segment that an operator has given up.
+    /// Report a segment that an operator has given up, as one hole.
     fn give_up(&mut self, number: u64, path: &Path) -> Result<()> {
         let length = self.open(path).and_then(|file| file.length());
         let end = length.map_err(|error| Error::file("cannot read", path, error))?;
@@ -461,7 +470,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Report the damaged places of a segment, and keep its file so that it can be examined.
+    /// Report the damaged places of a segment, and keep its file for examination.
     fn tell(&mut self, segment: &LoadedSegment, holes: &[(u64, u64)]) {
         if holes.is_empty() {
             return;
@@ -480,8 +489,9 @@ impl Recovery<'_> {
         }
     }
 
-    /// Keep the file of a damaged segment under another name. Return the name, and the error if that failed. A copy of the same
-    /// damage by an earlier start is enough; a copy of other damage stays next to it.
+    /// Keep the file of a damaged segment under another name. Return the name, and the error if
+    /// that failed. A copy of the same damage from an earlier start is used again; a copy of other
+    /// damage stays next to it.
     fn keep(&self, segment: &LoadedSegment, holes: &[(u64, u64)]) -> (PathBuf, Option<io::Error>) {
         let place = |(start, end)| Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
         let is_same = |found: &[u8]| {
@@ -512,7 +522,7 @@ fn kept(path: &Path, number: u32) -> PathBuf {
 }
 
 impl Frame {
-    /// Return whether these bytes are a head and a body that is whole.
+    /// Return whether these bytes begin with a head and a whole body.
     fn begins_with_body(self, bytes: &[u8]) -> bool {
         let Some(Length::Body(length)) = self.head(bytes).map(|head| head.length) else { return false };
         let (before, behind) = self.around(Length::Body(length));

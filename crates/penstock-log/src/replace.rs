@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Disk, read};
 
-/// Suffix of a new file until it is renamed.
+/// The suffix of a new file until it is renamed.
 const NEW: &str = ".tmp";
 
 /// Return the folder of a path.
@@ -14,33 +14,34 @@ pub fn parent(path: &Path) -> &Path {
     named(path.parent().unwrap_or(path))
 }
 
-/// Return a folder by a name that the system takes: a relative path of one component has an empty parent.
+/// Return a folder under a name that the system accepts: a relative path of one component has an
+/// empty parent.
 fn named(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Write a file durably: after a crash either the old or the new file is there. This syncs the folder; [`make_folder`] has synced
-/// those above.
+/// Write a file durably: after a crash, either the old or the new file is there. This syncs the
+/// file's folder; [`make_folder`] has synced the folders above it.
 pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = PathBuf::from(format!("{}{NEW}", path.display()));
     match disk.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        // An earlier process may have left it.
+        // An earlier process may have left the file.
         Ok(()) | Err(_) => {}
     }
     let file = disk.create(&new)?;
     let written =
         file.append(&mut [IoSlice::new(bytes)]).and_then(|()| file.sync()).and_then(|()| disk.rename(&new, path));
     if let Err(error) = written {
-        // It takes room on a disk that may be full.
+        // The file would take room on a disk that may be full.
         let _ = disk.remove(&new);
         return Err(error);
     }
     disk.sync_folder(parent(path))
 }
 
-/// Link a file under a second name, which works on a full disk too; copy it if the file system has no links. An existing file of that
-/// name stays.
+/// Link a file under a second name, which works on a full disk too; copy it if the file system has
+/// no links. An existing file of that name stays.
 pub fn keep_aside(disk: &dyn Disk, path: &Path, kept: &Path) -> io::Result<()> {
     match disk.link(path, kept) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -49,7 +50,7 @@ pub fn keep_aside(disk: &dyn Disk, path: &Path, kept: &Path) -> io::Result<()> {
     }
 }
 
-/// Make a folder and those above it where they are missing, and make their names durable.
+/// Make a folder and the missing folders above it, and make their names durable.
 pub fn make_folder(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     let is_new = match disk.make_folder(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -59,8 +60,8 @@ pub fn make_folder(disk: &dyn Disk, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
         made => made.map(|()| true)?,
     };
-    // A crash or a failed disk may have left a folder above it that is not durable. If the folder is not new, those above it were
-    // synced when it was made.
+    // A crash or a failed disk may have left a folder above it that is not durable. If the folder
+    // is not new, the folders above it were synced when it was made.
     let above = path.ancestors().skip(1).take(if is_new { usize::MAX } else { 1 });
     for folder in above.map(named) {
         match disk.sync_folder(folder) {

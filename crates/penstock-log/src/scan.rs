@@ -11,25 +11,26 @@ use crate::{Error, Mismatch, Result};
 pub struct Entry<'a> {
     /// The segment's number.
     pub segment: u64,
-    /// Where its body begins in the segment.
+    /// The place in the segment at which its body begins.
     pub offset: u64,
     /// The label in its head.
     pub label: Label,
     /// Its body.
     pub body: &'a [u8],
-    /// Whether it has an earlier format.
+    /// Whether it is in an earlier format.
     pub earlier: bool,
 }
 
-/// A place of a log that was durable and is not any more what was written. Its text names the place for readers.
+/// A place of a log that was durable, and whose bytes have changed since. Its text names the place
+/// for readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("segment {segment} is damaged from byte {start} to byte {end}")]
 pub struct Hole<'a> {
     /// The segment's number.
     pub segment: u64,
-    /// Where it begins.
+    /// The byte at which it begins.
     pub start: u64,
-    /// Where it ends.
+    /// The byte at which it ends.
     pub end: u64,
     /// The label of a record whose body is damaged and whose head is whole.
     pub label: Option<Label>,
@@ -37,7 +38,7 @@ pub struct Hole<'a> {
     pub body: Option<(u64, &'a [u8])>,
     /// Whether a record may be lost. If not, only a header, a seal or one bit of a head is damaged.
     pub loses: bool,
-    /// Whether an earlier format has it.
+    /// Whether it is in a segment of an earlier format.
     pub earlier: bool,
 }
 
@@ -47,16 +48,16 @@ pub(crate) enum Item<'a> {
     Hole(Hole<'a>),
 }
 
-/// The end of a segment that was read.
+/// The end of a segment, as the scan found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
-    /// Bytes that count.
+    /// The number of bytes that count.
     pub(crate) length: u64,
-    /// Whether a record is behind the last seal.
+    /// Whether a record follows the last seal.
     pub(crate) is_unsealed: bool,
 }
 
-/// A segment that is read.
+/// A segment to scan.
 pub(crate) struct Scan<'a> {
     pub(crate) framing: &'a dyn Framing,
     pub(crate) number: u64,
@@ -64,7 +65,7 @@ pub(crate) struct Scan<'a> {
     /// Whether all bytes were synced, because a later segment was begun.
     pub(crate) is_ended: bool,
     pub(crate) earlier: bool,
-    /// The highest number of synced bytes in any head, once it was needed.
+    /// The highest number of synced bytes in any head, computed when it is first needed.
     pub(crate) synced: OnceCell<u64>,
 }
 
@@ -95,7 +96,7 @@ impl<'a> Scan<'a> {
         Ok(end)
     }
 
-    /// Read the item at a place, and return where the next one begins; break at a torn tail.
+    /// Read the item at a place, and return the place of the next one; break at a torn tail.
     fn step(
         &self,
         at: usize,
@@ -121,7 +122,8 @@ impl<'a> Scan<'a> {
             Place::Head { .. } | Place::Nothing if !self.was_synced(at) => Ok(ControlFlow::Break(())),
             Place::Head { head, end: next, .. } => {
                 let label = Some(head.label).filter(|_| head.length != Length::Seal);
-                // A file that was cut off may go on with something else.
+                // The record is longer than a file that was cut short; other records may follow its
+                // head.
                 let next = if next > self.bytes.len() { self.next_head(at + 1) } else { next };
                 each(Item::Hole(Hole { label, loses: label.is_some(), ..self.hole(at, next) }))?;
                 Ok(ControlFlow::Continue(next))
@@ -134,7 +136,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Return the body that fills a place between two heads, whose own head is lost.
+    /// Return the whole body that fills a place between two heads and whose own head is lost.
     fn body_of(&self, at: usize, end: usize) -> Option<(u64, &'a [u8])> {
         let (before, behind) = self.framing.around(Length::Body(1));
         let rest = self.bytes.get(at..end)?.get(before..)?;
@@ -170,13 +172,14 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Return where the next head begins, or the segment ends.
+    /// Return the place of the next head, or the end of the segment.
     fn next_head(&self, from: usize) -> usize {
         let is_head = |at: &usize| self.bytes.get(*at..).and_then(|rest| self.framing.search(rest)).is_some();
         (from..self.bytes.len()).find(is_head).unwrap_or(self.bytes.len())
     }
 
-    /// Return whether the bytes at a place were durable: a head says so, or a later segment was begun.
+    /// Return whether the bytes at a place were durable: a head says so, or a later segment was
+    /// begun.
     fn was_synced(&self, at: usize) -> bool {
         self.is_ended || *self.synced.get_or_init(|| self.most_synced()) > at as u64
     }
@@ -195,7 +198,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Return the error of an engine that cannot read a record.
+/// Return the error for a record that the engine cannot read.
 pub(crate) fn foreign(path: &std::path::Path, entry: &Entry<'_>) -> Error {
     Error::content(path, Mismatch::Record { offset: entry.offset })
 }

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// so that the writer sends them again.
 #[derive(Debug)]
 pub struct Batch {
-    /// The events, a row for each.
+    /// The events, one per row.
     pub record_batch: RecordBatch,
     /// Their origin.
     pub origin: Origin,
@@ -31,7 +31,7 @@ impl Batch {
         }
     }
 
-    /// Return whether they were acknowledged.
+    /// Return whether the events were acknowledged.
     pub fn is_acked(&self) -> bool {
         self.taken.is_none()
     }

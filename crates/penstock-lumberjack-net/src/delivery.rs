@@ -21,13 +21,13 @@ pub struct Origin {
     pub received: i64,
 }
 
-/// Events of one connection, in their order.
+/// Events of one connection, in order.
 ///
-/// A delivery has whole windows as long as these are small. It has a part of a window if the window is large, after a
-/// pause, and at the end of the connection.
+/// A delivery holds whole windows as long as these are small. It holds a part of a window if the
+/// window is large, after a pause, and at the end of the connection.
 #[derive(Debug)]
 pub struct Delivery {
-    /// The events, a row for each.
+    /// The events, one per row.
     pub batch: RecordBatch,
     /// The decompressed bytes of the events on the wire.
     pub bytes: usize,
@@ -39,10 +39,10 @@ pub struct Delivery {
     pub connection: u64,
     /// The number of earlier events of the connection.
     pub first: u64,
-    /// The number of the connection's first events that cannot be sent again: their acknowledgement has
-    /// reached the writer, which would not have sent this window otherwise.
+    /// The number of the connection's first events that cannot be sent again: their acknowledgement
+    /// has reached the writer, which would not have sent this window otherwise.
     pub confirmed: u64,
-    /// The XXH3 hash of each row's frame payload, if the destination wants hashes.
+    /// The XXH3 hash of each row's frame payload, if the destination needs hashes.
     pub hashes: Vec<u64>,
     /// For each window that ends in this batch, the row after its last.
     pub windows: Vec<u32>,
@@ -51,16 +51,16 @@ pub struct Delivery {
 /// The end of a connection, after its last batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionEnd {
-    /// As in its batches.
+    /// The sender, as in its batches.
     pub sender: Arc<str>,
-    /// As in its batches.
+    /// The number of the connection, as in its batches.
     pub connection: u64,
-    /// Whether every acknowledgement has reached the writer, so that nothing will be sent again.
+    /// Whether every acknowledgement has reached the writer, so that no event will be sent again.
     pub clean: bool,
 }
 
-/// Resolves when the events are durable. After an error none of them is acknowledged, and the connection
-/// ends.
+/// Resolves when the events are durable. After an error no event is acknowledged, and the
+/// connection ends.
 pub type Safe = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// Accepts batches.
@@ -68,7 +68,7 @@ pub type Safe = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// Calls are in the order of a connection's events. A connection may have several batches in flight; it
 /// acknowledges them in order, even if a later one is durable first.
 pub trait Destination: fmt::Debug + Send + Sync + 'static {
-    /// Return the columns that it wants; `None` if it only counts events.
+    /// Return the columns that it needs; `None` if it only counts events.
     fn layout(&self) -> Option<&Layout>;
 
     /// Return the seed of the hashes that detect replays (decision 12); `None` if it does not detect them. Writers do
@@ -81,12 +81,13 @@ pub trait Destination: fmt::Debug + Send + Sync + 'static {
     /// Handle the end of a connection, after all of its batches. Called on an IO thread: it must not block.
     fn ended(&self, _ended: ConnectionEnd) {}
 
-    /// Take nothing more, and finish what was taken: the receiver that owns this has ended. Blocks.
+    /// Accept no more events, and finish the accepted ones: the receiver that owns this has ended.
+    /// Blocks.
     fn close(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Write its part of the receiver's metrics.
+    /// Write the destination's part of the receiver's metrics.
     fn write(&self, _page: &mut Page<'_>) -> fmt::Result {
         Ok(())
     }

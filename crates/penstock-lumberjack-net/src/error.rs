@@ -28,7 +28,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return the kind of the error, which says which side caused it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),

@@ -1,4 +1,5 @@
-//! Lumberjack: the receiver and the sender, drivers of `penstock-lumberjack`'s two machines.
+//! Lumberjack: the receiver and the sender, which drive the two state machines of
+//! `penstock-lumberjack`.
 //!
 //! ```text
 //!  socket ─ TLS ─ Server ─ events ─► Builder (columns) ─ RecordBatch ─► Destination: the application, or a spool
@@ -6,7 +7,7 @@
 //!     └──────────────────────── A ◄── acknowledge, in order ◄────────────────┘
 //! ```
 //!
-//! An event is copied once, from the socket's buffer into a column, without an allocation of its own.
+//! An event is copied once, from the socket's buffer into a column, without its own allocation.
 
 mod channel;
 pub mod columns;

@@ -1,6 +1,7 @@
 use arrow_schema::DataType;
 
-/// Mistakes of the caller of this driver, of a spool or of a spool's reader; nothing was sent or stored.
+/// Mistakes by the caller of this driver, of a spool or of a spool's reader; nothing was sent or
+/// stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -24,13 +25,13 @@ pub enum Misuse {
         /// The column's type.
         found: DataType,
     },
-    /// A batch in place of one of the raw layout.
+    /// A batch that is not in the raw layout where one is required.
     #[error("the batch is not of the raw layout: it has no column {column}")]
     RawColumn {
         /// The name of the missing column.
         column: String,
     },
-    /// A column of metadata with another type.
+    /// A metadata column of the wrong type.
     #[error("the column {column} has the type {found}; it must be {wanted}")]
     MetadataColumn {
         /// The name of the column.
@@ -48,7 +49,7 @@ pub enum Misuse {
         /// The deepest nesting.
         limit: usize,
     },
-    /// A column of maps whose keys are no strings.
+    /// A column of maps whose keys are not strings.
     #[error("the column {column} is a map of {found}: keys are strings")]
     MapColumn {
         /// The name of the column, with those of the columns around it.
@@ -67,7 +68,7 @@ pub enum Misuse {
     /// Columns that do not form a batch.
     #[error("{reason}")]
     Batch {
-        /// What the library said.
+        /// The message of the Arrow library.
         reason: String,
     },
     /// A folder or a prefix without a spool.
@@ -76,7 +77,7 @@ pub enum Misuse {
         /// The folder or the prefix.
         place: String,
     },
-    /// A folder without the file that each spool has.
+    /// A folder without the ID file of a spool.
     #[error("{place} is no spool: it has no file {file}")]
     NoSpoolFile {
         /// The folder.
@@ -84,7 +85,7 @@ pub enum Misuse {
         /// The name of the missing file.
         file: &'static str,
     },
-    /// A prefix without the object that each spool has.
+    /// A prefix without the ID object of a spool.
     #[error("{place} is no spool: it has no object {object}")]
     NoSpoolObject {
         /// The prefix.
@@ -92,7 +93,7 @@ pub enum Misuse {
         /// The name of the missing object.
         object: &'static str,
     },
-    /// A reader of a spool with the key of another one.
+    /// A reader with a key that is not the spool's.
     #[error("{address}: the read key is wrong")]
     ReadKey {
         /// The URL of the spool's service.
@@ -104,14 +105,14 @@ pub enum Misuse {
         /// The maximum number of bytes.
         limit: u64,
     },
-    /// The commit of a reader that only reads the segments.
+    /// A commit to a store that only reads the segments.
     #[error("only who writes a spool can take commits: connect to the receiver")]
     ReadOnly,
-    /// A reader without a name, or with one that is too long.
+    /// A reader whose name is empty or too long.
     #[error("a reader's name has 1 to 128 bytes")]
     ReaderName,
-    /// The commit of a position after the end of the spool: rows would be acknowledged when they come, before they are
-    /// read.
+    /// The commit of a position after the end of the spool: later rows would count as read when
+    /// they arrive.
     #[error(
         "the reader {reader:?} commits row {row} of segment {segment}, and the spool does not reach beyond row \
          {last_row} of segment {last_segment}: is it the spool that was read?"
@@ -119,11 +120,11 @@ pub enum Misuse {
     CommitPosition {
         /// The name of the reader.
         reader: String,
-        /// The row that is committed.
+        /// The committed row.
         row: u64,
         /// The segment of that row.
         segment: u64,
-        /// The row that the spool reaches to.
+        /// The last row that the spool reaches to.
         last_row: u64,
         /// The segment of that row.
         last_segment: u64,
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// Check that each mistake has its message, which is that of the driver's error, too.
+    /// Check the message of each mistake, which is also the message of the driver's error.
     fn check<const N: usize>(table: [(Misuse, &str); N]) {
         for (misuse, message) in table {
             let error = Error::from(misuse);

@@ -1,14 +1,14 @@
-//! Who may write a spool in an object store: who opened it last.
+//! The right to write a spool in an object store, which belongs to the process that opened it last.
 //!
 //! ```text
-//! PREFIX/writer-00000000000000000001    a claim; it holds as long as it is there
+//! PREFIX/writer-00000000000000000001    a claim; it holds for as long as the object exists
 //! ```
 //!
-//! Nobody can tell a receiver that has died from one that is slow, so who opens a spool takes it over: it puts a claim
-//! under the next number, only where there is none, removes all earlier ones, and reads what the spool has after that. A
-//! writer looks for its claim before each segment, as readers may have left behind the number that it would use. It looks
-//! once more before anything in the segment is acknowledged: if the claim is there then, the next owner finds the
-//! segment.
+//! A dead receiver looks like a slow one, so a receiver that opens a spool takes it over: it creates
+//! a claim under the next number, removes all earlier claims, and only then reads the spool. A writer
+//! checks its claim before each segment, because readers may be past the number that it would use. It
+//! checks again before anything in the segment is acknowledged: if the claim still exists then, the
+//! next owner finds the segment.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,7 @@ use crate::requests::{create, get, list, remove};
 use crate::{Error, Result};
 
 const PREFIX: &str = "writer-";
-/// Others that may be faster, one after another, before it is given up.
+/// The most attempts; each one fails because another process is faster.
 const TRIES: usize = 16;
 
 /// The right to write a spool.
@@ -27,7 +27,8 @@ const TRIES: usize = 16;
 pub(super) struct Claim {
     place: ObjectPrefix,
     name: String,
-    /// What is in the object: somebody may have removed all claims, and another one has the same number.
+    /// The object's content: if all claims were removed, another process may have a claim of the
+    /// same number.
     content: String,
     is_lost: AtomicBool,
 }
@@ -40,7 +41,7 @@ fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX).filter(|digits| digits.len() == 20)?.parse().ok()
 }
 
-/// The numbers of all claims, in their order.
+/// Return the numbers of all claims, in ascending order.
 fn numbers(place: &ObjectPrefix) -> Result<Vec<u64>> {
     let found = list(place, PREFIX)?;
     let mut numbers: Vec<u64> =
@@ -59,7 +60,8 @@ impl Claim {
             if !create(place, &name, content.as_bytes().to_vec())? {
                 continue;
             }
-            // Whoever was slow may have put a claim under a number below one that is there already: the highest one counts.
+            // A slow process may create a claim below a number that exists already. The highest
+            // number counts.
             let claims = numbers(place)?;
             if claims.last().is_some_and(|last| *last > number) {
                 remove(place, &name)?;
@@ -75,7 +77,7 @@ impl Claim {
         Err(Error::busy(Busy::Conflict { what: format!("the spool {}", place.uri()), tries: TRIES }))
     }
 
-    /// Fails as busy where another receiver has taken the spool over. Blocks.
+    /// Check the claim. Fails as busy where another receiver has taken the spool over. Blocks.
     pub(super) fn check(&self) -> Result<()> {
         if !self.is_lost.load(Ordering::SeqCst)
             && get(&self.place, &self.name)?.as_deref() == Some(self.content.as_bytes())

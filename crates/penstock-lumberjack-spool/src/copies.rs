@@ -1,4 +1,4 @@
-//! Copies of segments as they were found, for those who examine the damage.
+//! Copies of segments as they were found, so that the damage can be examined later.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use penstock_log::{Disk, keep_aside, parent, read};
 
 use crate::{Error, Result};
 
-/// Keep a durable copy of a segment's file as it was found, under a name of its own; return the name. A copy that an earlier start
-/// has made is used again.
+/// Keep a durable copy of a segment's file as it was found, under a name of its own; return the
+/// name. A copy from an earlier start is used again.
 pub(super) fn keep_copy(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<PathBuf> {
     let name =
         |number: u32| path.with_extension(if number == 0 { suffix.to_owned() } else { format!("{suffix}.{number}") });
@@ -30,5 +30,5 @@ pub(super) fn keep_copy(disk: &dyn Disk, path: &Path, suffix: &str) -> Result<Pa
     keeping().map_err(|error| Error::file(UNCHANGED, path, error))
 }
 
-/// How it is said that a segment could not be written again.
+/// The message for a segment that could not be written again.
 pub(super) const UNCHANGED: &str = "cannot copy, so nothing is changed,";

@@ -1,10 +1,12 @@
-//! What is sent again (decision 12): which events of a new connection were taken from an earlier one.
+//! Deduplication of resent events (decision 12): which events of a new connection were already
+//! accepted from an earlier one.
 //!
-//! A sender that has lost its connection sends again, in order, what was not acknowledged, and then continues. Only a
-//! connection that broke may have lost acknowledgements, and only those of its last windows: so the events of a new
-//! connection are compared with the tails of the same sender's broken connections, up to the first difference; then
-//! everything is new. A connection that ended after its last acknowledgement was delivered leaves nothing to compare with,
-//! and one that is open is not compared with at all.
+//! A sender that has lost its connection sends the events without an acknowledgement again, in
+//! order, and then continues. Only a broken connection may have lost acknowledgements, and only
+//! those of its last windows. So the events of a new connection are compared with the tails of the
+//! same sender's broken connections, up to the first difference; every event after that is new. A
+//! connection that ended after its last acknowledgement was delivered leaves nothing to compare
+//! with, and an open connection is not compared with at all.
 //!
 //! ```text
 //!  open ── broke ──▶ broken ── a new connection begins with it ──▶ resent ── up to its end ──▶ forgotten
@@ -19,77 +21,81 @@ use crate::Result;
 use crate::format::{Record, Sent, read_record, verify};
 use crate::store::{Position, Store};
 
-/// Events that may be remembered of a connection: two of the largest windows, as no writer has more under way.
+/// The most events remembered of a connection: two of the largest windows, because no writer has
+/// more in flight.
 const OF_CONNECTION: usize = 2 * 65_536;
-/// Broken connections that are remembered of a sender, and their events.
+/// The most broken connections remembered of a sender, and the most events of them together.
 const BROKEN: usize = 64;
 const OF_SENDER: usize = 2 * OF_CONNECTION;
-/// What is remembered at all, in units of 8 bytes (32 MiB), and of how many connections.
+/// The most memory for all senders, in units of 8 bytes (32 MiB), and the most connections.
 const AT_ALL: usize = 4 << 20;
 const CONNECTIONS: usize = 32_768;
 
-/// Room that a connection may have whatever is in it, in events.
+/// A capacity, in events, up to which a connection's queues are never shrunk.
 const ROOM: usize = 64;
 
-/// What became of a connection.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Open,
     /// Some of its acknowledgements may not have reached its sender.
     Broken,
-    /// Another connection sends again what it brought.
+    /// Another connection is sending the events of this one again.
     Resent,
 }
 
-/// The last that was taken of one connection, and where the spool has it.
+/// The last events that were accepted from one connection, and their places in the spool.
 #[derive(Debug, Default)]
 struct ConnectionHistory {
     state: State,
-    /// Of its events that may be sent again.
+    /// The hashes of the events that may be sent again.
     hashes: VecDeque<u64>,
-    /// Where the spool ended after each batch, with the count of all events by then; the newest at the back.
+    /// The end of the spool after each batch, with the number of events up to then; the newest at
+    /// the back.
     ends: VecDeque<(u64, Position)>,
     count: u64,
     used: u64,
     again: Replay,
-    /// Connections of which it has sent again everything. A spool still has their records, so its end is theirs too.
+    /// The connections whose events this one has sent again completely. Their records are still in
+    /// the spool, so the record of this connection's end has to end them too.
     finished: Vec<u64>,
 }
 
-/// Whether a connection sends again.
+/// Whether a connection is sending events of another one again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Replay {
-    /// Nothing has come.
+    /// No event has arrived yet.
     #[default]
     Unknown,
-    /// What comes next was event number `at` of another connection.
+    /// The next event is expected to equal event number `at` of another connection.
     From { connection: u64, at: u64 },
-    /// No, or no more.
+    /// It is not, or not any more.
     Over,
 }
 
-/// The events of a batch that were taken before.
+/// The events of a batch that were accepted before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Duplicates {
-    /// So many at its beginning.
+    /// The number of duplicates, all at the beginning of the batch.
     pub(super) events: usize,
-    /// Where the spool has the last of them.
+    /// The place in the spool after the last of them.
     pub(super) end: Position,
 }
 
-/// What was taken lately.
+/// The events that were accepted recently, by sender and connection.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     senders: HashMap<Arc<str>, HashMap<u64, ConnectionHistory>>,
-    /// Which connection was used when, the least recently used first.
+    /// The connections by time of use, the least recently used first.
     order: BTreeMap<u64, (Arc<str>, u64)>,
     total: usize,
     clock: u64,
 }
 
 impl Recent {
-    /// How many events at the beginning of a batch were taken before; `begins`: it is the first of its connection.
+    /// Find the events at the beginning of a batch that were accepted before. `begins` says that
+    /// the batch is the first of its connection.
     pub(super) fn seen(&mut self, sent: &Sent, begins: bool) -> Option<Duplicates> {
         let hashes = sent.hashes.as_slice();
         let pasts = self.senders.entry(Arc::clone(&sent.sender)).or_default();
@@ -98,7 +104,8 @@ impl Recent {
         let found = match again {
             Replay::Over => None,
             Replay::From { connection: other, at } => pasts.get_mut(&other).and_then(|past| {
-                // If the repetition does not continue, it was another sender's, which may still come back.
+                // If the repetition does not continue, the other connection was that of a different
+                // sender, which may still reconnect.
                 past.state = State::Broken;
                 let run = past.run(at, hashes);
                 let goes_on = run == hashes.len() || at + run as u64 == past.count;
@@ -132,7 +139,8 @@ impl Recent {
         seen
     }
 
-    /// These events were taken, or seen, and the spool has them before `end`.
+    /// Remember events that were accepted or recognized as duplicates; the spool has them before
+    /// `end`.
     pub(super) fn take(&mut self, sent: &Sent, end: Position) {
         let past = self.past(&sent.sender, sent.connection);
         let before = past.size();
@@ -149,7 +157,7 @@ impl Recent {
         }
     }
 
-    /// What is known of a connection, which is used now.
+    /// Return the history of a connection, and mark it as used now.
     fn past(&mut self, sender: &Arc<str>, connection: u64) -> &mut ConnectionHistory {
         self.clock += 1;
         let past = self.senders.entry(Arc::clone(sender)).or_default().entry(connection).or_default();
@@ -159,22 +167,22 @@ impl Recent {
         past
     }
 
-    /// Whether anything is remembered of a connection.
+    /// Return whether the history has anything of a connection.
     pub(super) fn knows(&self, sender: &Arc<str>, connection: u64) -> bool {
         self.senders.get(sender).is_some_and(|pasts| pasts.contains_key(&connection))
     }
 
-    /// Of which connections this one has sent again everything.
+    /// Return the connections whose events this one has sent again completely.
     pub(super) fn finished_by(&self, sender: &Arc<str>, connection: u64) -> Vec<u64> {
         let past = self.senders.get(sender).and_then(|pasts| pasts.get(&connection));
         past.map(|past| past.finished.clone()).unwrap_or_default()
     }
 
-    /// A connection has ended, and all its acknowledgements have reached its sender.
+    /// Note that a connection has ended after all its acknowledgements had reached its sender.
     pub(super) fn ended(&mut self, sender: &Arc<str>, connection: u64) {
         let past = self.forget(sender, connection);
         if let Some(Replay::From { connection: other, at }) = past.map(|past| past.again) {
-            // What it did not come to may still be sent again.
+            // The events that it did not get to may still be sent again.
             let pasts = self.senders.get_mut(sender);
             if let Some(other) = pasts.and_then(|pasts| pasts.get_mut(&other)) {
                 other.state = State::Broken;
@@ -185,7 +193,8 @@ impl Recent {
         }
     }
 
-    /// A connection has ended, and some of its acknowledgements may not have reached its sender.
+    /// Note that a connection has ended, and that some of its acknowledgements may not have reached
+    /// its sender.
     pub(super) fn broke(&mut self, sender: &Arc<str>, connection: u64) {
         let Some(pasts) = self.senders.get_mut(sender) else { return };
         let Some(past) = pasts.get_mut(&connection) else { return };
@@ -193,14 +202,14 @@ impl Recent {
         if let Replay::From { connection: other, .. } = std::mem::replace(&mut past.again, Replay::Over)
             && let Some(other) = pasts.get_mut(&other)
         {
-            // All that it brought is in what the other one brought.
+            // Every event of the broken connection is also in the history of the other one.
             other.state = State::Broken;
             self.forget(sender, connection);
         }
         self.bound(sender);
     }
 
-    /// All connections have ended with the process that had them.
+    /// Mark all connections as broken: they ended with the process that had them.
     pub(super) fn all_broke(&mut self) {
         let senders: Vec<_> = self.senders.keys().cloned().collect();
         for sender in senders {
@@ -210,7 +219,7 @@ impl Recent {
         }
     }
 
-    /// Forget a sender's oldest broken connections, beyond the limit.
+    /// Forget a sender's oldest broken connections where it has more of them than the limits allow.
     fn bound(&mut self, sender: &Arc<str>) {
         let Some(pasts) = self.senders.get(sender) else { return };
         let mut broken: Vec<_> = pasts
@@ -239,7 +248,7 @@ impl Recent {
         Some(past)
     }
 
-    /// What the last of these segments say was taken lately, as their connections have all ended.
+    /// Rebuild the history from the last of these segments; all their connections have ended.
     pub(super) fn of(store: &dyn Store, numbers: impl DoubleEndedIterator<Item = u64>) -> Result<Self> {
         let (mut rows, mut newest) = (0, Vec::new());
         for number in numbers.rev() {
@@ -259,7 +268,7 @@ impl Recent {
             for entry in &info.entries {
                 let (record, behind) = left.split_at_checked(entry.bytes as usize).unwrap_or_default();
                 (left, row) = (behind, row + u64::from(entry.rows));
-                // A record that is damaged is nothing to compare with.
+                // A damaged record has no hashes to compare with.
                 if let Some(record) = read_record(record).filter(|_| !entry.lost && verify(record)) {
                     recent.read(&record, Position { segment: info.number, row });
                 }
@@ -279,7 +288,8 @@ impl Recent {
     }
 }
 
-/// The longest run that these events begin with in a broken connection: which one, where, and how long.
+/// Return the longest run of a broken connection's events that these events begin with: which
+/// connection, where, and how long.
 fn overlap_with_any(pasts: &HashMap<u64, ConnectionHistory>, hashes: &[u64]) -> Option<(u64, u64, usize)> {
     let mut broken = pasts.iter().filter(|(_, past)| past.state == State::Broken).peekable();
     broken.peek()?;
@@ -292,7 +302,8 @@ fn overlap_with_any(pasts: &HashMap<u64, ConnectionHistory>, hashes: &[u64]) -> 
     found.max_by_key(|(connection, at, run)| (*run, *at, *connection))
 }
 
-/// For each beginning of a pattern, how long the longest is that it ends with as well (Knuth, Morris and Pratt).
+/// Compute the Knuth-Morris-Pratt table: for each prefix of the pattern, the length of its longest
+/// proper prefix that is also its suffix.
 fn failures<T: PartialEq>(pattern: &[T]) -> Vec<usize> {
     let mut table = vec![0; pattern.len()];
     let mut state = 0;
@@ -305,7 +316,8 @@ fn failures<T: PartialEq>(pattern: &[T]) -> Vec<usize> {
     table
 }
 
-/// How much of the pattern a text ends with, where it ended with `state` of it before the item.
+/// Return how much of the pattern the text ends with after `item`, where the text before the item
+/// ended with `state` items of the pattern.
 fn step<T: PartialEq>(pattern: &[T], table: &[usize], mut state: usize, item: &T) -> usize {
     loop {
         if pattern.get(state) == Some(item) {
@@ -316,8 +328,9 @@ fn step<T: PartialEq>(pattern: &[T], table: &[usize], mut state: usize, item: &T
     }
 }
 
-/// Where in the text the pattern is, or where the text ends with a beginning of it, and how much of it is there; only
-/// places count where it may begin. The last place, if there are several. Linear in both.
+/// Return where the text contains the pattern, or else where its end is a prefix of the pattern,
+/// and the length of the match. Only places for which `begins` holds count; of several, the last
+/// one wins. Linear in pattern and text.
 fn overlap<T: PartialEq>(
     pattern: &[T],
     table: &[usize],
@@ -330,35 +343,36 @@ fn overlap<T: PartialEq>(
         length += 1;
         if state == pattern.len() {
             whole = Some((length - state, state)).filter(|(at, _)| begins(*at)).or(whole);
-            // The search continues as if the whole had not fitted: the events may end with the beginning of another one.
+            // The search continues as after a mismatch: another occurrence may overlap this one.
             state = table.last().copied().unwrap_or(0);
         }
     }
     while whole.is_none() && state > 0 {
         whole = Some((length - state, state)).filter(|(at, _)| begins(*at));
-        // The next shorter beginning that the text ends with.
+        // The next shorter prefix that the text ends with.
         state = table.get(state - 1).copied().unwrap_or(0);
     }
     whole
 }
 
 impl ConnectionHistory {
-    /// The number of the first event that is remembered.
+    /// Return the number of the first event that is remembered.
     fn first(&self) -> u64 {
         self.count - self.hashes.len() as u64
     }
 
-    /// Whether event number `at` may be the first that is sent again: acknowledgements are for whole batches.
+    /// Return whether event number `at` may be the first that is sent again: acknowledgements are
+    /// for whole batches.
     fn begins(&self, at: u64) -> bool {
         at == self.first() || self.ends.binary_search_by_key(&at, |(count, _)| *count).is_ok()
     }
 
-    /// What it takes of the memory, in units of 8 bytes.
+    /// Return the memory that the history takes, in units of 8 bytes.
     fn size(&self) -> usize {
         self.hashes.len() + 3 * self.ends.len()
     }
 
-    /// Remembers no more than its last events.
+    /// Forget all but the last events.
     fn keep_last(&mut self, events: usize) {
         let surplus = self.hashes.len().saturating_sub(events);
         self.hashes.drain(..surplus);
@@ -366,7 +380,7 @@ impl ConnectionHistory {
         while self.ends.front().is_some_and(|(count, _)| *count <= first) {
             self.ends.pop_front();
         }
-        // A large window leaves its room to nobody.
+        // Without this, the memory of one large window would never be freed.
         if self.hashes.capacity() > ROOM && self.hashes.capacity() > 4 * self.hashes.len() {
             self.hashes.shrink_to(2 * self.hashes.len());
         }
@@ -375,13 +389,13 @@ impl ConnectionHistory {
         }
     }
 
-    /// How many of these events are those from number `at` on.
+    /// Count how many of these events equal the remembered ones from number `at` on.
     fn run(&self, at: u64, hashes: &[u64]) -> usize {
         let Some(skip) = at.checked_sub(self.first()).and_then(|skip| usize::try_from(skip).ok()) else { return 0 };
         self.hashes.iter().skip(skip).zip(hashes).take_while(|(a, b)| a == b).count()
     }
 
-    /// Where the spool has the events before number `count`.
+    /// Return the place in the spool after the events before number `count`.
     fn end_of(&self, count: u64) -> Option<Position> {
         let at = self.ends.partition_point(|(end, _)| *end < count);
         self.ends.get(at).map(|(_, position)| *position)

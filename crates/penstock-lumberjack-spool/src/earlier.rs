@@ -1,14 +1,14 @@
-//! Segments of the first format: they are written again in this one when the spool is opened, row for row, under their
-//! numbers, so every position stays what it was.
+//! Conversion of segments of the first format: when the spool is opened, they are rewritten in the
+//! current format, row for row and under the same numbers, so every position stays valid.
 //!
 //! ```text
-//! header  "PSPOOL1\n", else as now
+//! header  "PSPOOL1\n", otherwise as now
 //! record  "RECD" (4)  rows (4)  length of origin (4)  length of batch (4)  origin  batch: an Arrow IPC message  hash (8)
 //! footer  as now
 //! ```
 //!
-//! `origin` was connection (8), count of hashes (4), length of the sender's name (4), hashes (8 each), name, zeros. The hashes
-//! had no key, so they are compared with nothing any more.
+//! `origin` was connection (8), count of hashes (4), length of the sender's name (4), hashes (8
+//! each), name, zeros. The hashes had no key, so they are not used any more.
 
 use std::io;
 use std::ops::Range;
@@ -37,7 +37,7 @@ struct Record {
     message: Range<usize>,
 }
 
-/// The rows of a record, and its bytes, by its head.
+/// Read the entry of a record from its head.
 fn entry(head: &[u8]) -> Option<Entry> {
     let mut reader = Reader::new(head);
     if reader.take(4).ok()? != RECORD {
@@ -49,7 +49,7 @@ fn entry(head: &[u8]) -> Option<Entry> {
     Some(Entry { bytes: u32::try_from(bytes).ok().filter(|_| fits)?, rows, lost: false })
 }
 
-/// A record, if that is what was written.
+/// Read a record; `None` if its hash does not fit.
 fn record(bytes: &[u8]) -> Option<Record> {
     if !verify(bytes) {
         return None;
@@ -67,7 +67,8 @@ fn record(bytes: &[u8]) -> Option<Record> {
     Some(Record { rows, sent: Sent { sender, connection, hashes: Vec::new(), unconfirmed: 0 }, message })
 }
 
-/// Rewrite a segment of the first format in the current one; also return how many of its records are newly found damaged.
+/// Rewrite a segment of the first format in the current one; also return how many of its records
+/// are newly found damaged.
 pub(super) fn convert(disk: &dyn Disk, path: &Path, file: &dyn DiskFile, header: &Header) -> Result<(Segment, u64)> {
     let failed = |error: io::Error| Error::file("cannot read", path, error);
     let found = read(file).map_err(failed)?;
@@ -78,7 +79,8 @@ pub(super) fn convert(disk: &dyn Disk, path: &Path, file: &dyn DiskFile, header:
     let mut left = found.get(usize::try_from(header.length).unwrap_or(usize::MAX)..).unwrap_or_default();
     let (mut entries, mut row) = (Vec::new(), 0);
     loop {
-        // Without an index the segment is read as long as records are whole, as the first format did.
+        // Without an index, the segment is read up to the first record that is not whole, as the
+        // first format did.
         let next = if index.is_some() { known.next() } else { entry(left) };
         let whole = next.and_then(|next| Some((next, left.split_at_checked(usize::try_from(next.bytes).ok()?)?)));
         let Some((next, (old, rest))) = whole else { break };

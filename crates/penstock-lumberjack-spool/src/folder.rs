@@ -1,4 +1,5 @@
-//! A spool in a local folder: `00000000000000000001.segment`, `spool` (its ID), `readers.json` (how far they are).
+//! A spool in a local folder: `00000000000000000001.segment`, `spool` (its ID), `readers.json` (the
+//! readers' positions).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, IoSlice};
@@ -23,7 +24,7 @@ use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Misuse, Result};
 
 const LOCK: &str = ".lock";
-/// Bytes that wait for the next sync at most.
+/// The most bytes that wait for the next sync.
 const UNSYNCED: usize = 64 << 10;
 
 /// Open a folder for writing.
@@ -58,7 +59,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, ack: Ack) -> Result<Targe
     Ok(TargetState { target: Box::new(target), shared, store, recent, next })
 }
 
-/// Where a spool is.
+/// The place of a spool.
 #[derive(Debug, Clone)]
 struct Folder {
     disk: Arc<dyn Disk>,
@@ -78,7 +79,7 @@ impl Folder {
         Ok(spool)
     }
 
-    /// A whole file, if there is one.
+    /// Read a whole file, if it exists.
     fn file(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.path.join(name);
         match self.disk.open_to_read(&path).and_then(|file| read(&*file)) {
@@ -93,7 +94,7 @@ impl Folder {
         replace(&*self.disk, &path, bytes).map_err(|error| Error::file("cannot write", &path, error))
     }
 
-    /// The numbers of all segments, in their order.
+    /// Return the numbers of all segments, in ascending order.
     fn numbers(&self) -> Result<Vec<u64>> {
         let names = self.disk.list(&self.path).map_err(|error| Error::file("cannot list", &self.path, error))?;
         let mut found: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
@@ -101,7 +102,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// Bytes of a segment.
+    /// Read bytes of a segment.
     fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
         let path = path_of(&self.path, segment);
         let bytes = self.disk.open_to_read(&path).and_then(|file| read_range(&*file, range));
@@ -114,7 +115,7 @@ impl Folder {
     }
 }
 
-/// Whether the system still has what was not synced:
+/// Whether the page cache still has the bytes that were not synced:
 ///
 /// ```text
 ///          a write or a sync fails
@@ -125,7 +126,7 @@ impl Folder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cache {
     Trusted,
-    /// The system may have forgotten what was not synced, and take it for written.
+    /// The system may have dropped unsynced bytes, and still treat them as written.
     Untrusted,
 }
 
@@ -133,15 +134,15 @@ enum Cache {
 struct FolderTarget {
     folder: Folder,
     open: Option<(u64, Arc<dyn DiskFile>)>,
-    /// What was written behind the last sync.
+    /// The bytes that were written after the last sync.
     unsynced: Vec<u8>,
     cache: Cache,
-    /// Held as long as the spool is written.
+    /// Held for as long as this process writes the spool.
     _guard: FolderLock,
 }
 
 impl FolderTarget {
-    /// The file of a segment, which has this many bytes.
+    /// Return the file of a segment that has this many bytes.
     fn file(&mut self, segment: u64, length: u64) -> io::Result<Arc<dyn DiskFile>> {
         let file = match self.open.take().filter(|(open, _)| *open == segment) {
             Some((_, file)) => file,
@@ -167,7 +168,8 @@ impl FolderTarget {
         let written = written.and_then(|()| if sync { file.sync() } else { Ok(()) });
         if written.is_err() {
             self.cache = Cache::Untrusted;
-            // Frees the space that the half of it took. Where that fails too, the end of the segment does it.
+            // Frees the space of a partial write. If this fails too, the end of the segment
+            // truncates the file.
             let _ = file.truncate(at);
             return written;
         }
@@ -182,7 +184,7 @@ impl FolderTarget {
     fn put_footer(&mut self, segment: u64, at: u64, footer: &[u8]) -> io::Result<()> {
         let file = self.file(segment, at)?;
         let again: &[u8] = match self.cache {
-            // It stays where it is: a reader may be at it.
+            // The bytes stay in place, because a reader may be reading them.
             Cache::Trusted => &[],
             Cache::Untrusted => self.unsynced.as_slice(),
         };
@@ -236,7 +238,7 @@ impl Backing for Folder {
     }
 }
 
-/// The rows of a spool that this process writes.
+/// The rows of a spool, read in the process that writes it.
 #[derive(Debug)]
 struct LiveStore {
     folder: Folder,
@@ -286,7 +288,7 @@ impl FolderStore {
         Self::on(Arc::new(SystemDisk), folder)
     }
 
-    /// The same, on a disk.
+    /// Open a folder for reading, on a given disk.
     pub(super) fn on(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self> {
         let missing = || Misuse::NoSpoolFile { place: folder.display().to_string(), file: ID };
         let folder = Folder { disk, path: folder.to_owned() };
@@ -294,7 +296,8 @@ impl FolderStore {
         Ok(Self { folder, spool, seen: Mutex::default() })
     }
 
-    /// A segment as far as it is whole and durable; `None`: not even its header is, or it has been removed.
+    /// Return a segment as far as it is whole and durable; `None` if not even its header is, or if
+    /// it has been removed.
     fn look(&self, number: u64, last: bool) -> Result<Option<Segment>> {
         let known = lock(&self.seen).get(&number).cloned();
         if let Some((segment, _)) = known.as_ref().filter(|(segment, _)| segment.sealed) {
@@ -326,7 +329,7 @@ impl FolderStore {
         if let Some(entries) = by_footer(&*file, length, segment.header).map_err(failed)? {
             segment = Segment { entries, sealed: true, bytes: length, ..segment };
         } else {
-            // What is not whole at its end may be being written.
+            // An incomplete end may be a write in progress.
             let records = read_range(&*file, end.min(length)..length).map_err(failed)?;
             let SegmentScan { mut entries, end: found, rest } =
                 scan(&records, HeadSeed::of(&self.spool, number), segment.rows(), last);
@@ -334,12 +337,13 @@ impl FolderStore {
             if let Rest::Damaged(entry) = rest
                 && !last
             {
-                // Nothing is written here any more, so its rows must not be passed over.
+                // No writer completes this segment any more, so its rows must not be passed over.
                 entries.push(entry);
                 end = length;
             }
             if !entries.is_empty() {
-                // A position must outlive a power cut, and the writer may not have asked the disk yet.
+                // A position must outlive a power cut, and the writer may not have synced these
+                // records yet.
                 file.sync().map_err(failed)?;
             }
             segment.entries.extend(entries);

@@ -1,5 +1,5 @@
-//! What a segment looks like. All integers are little-endian, every part is a multiple of 8 bytes long and ends with
-//! the XXH3 hash of its other bytes.
+//! The format of a segment. All integers are little-endian. The length of every part is a multiple
+//! of 8 bytes, and every part ends with the XXH3 hash of its other bytes.
 //!
 //! ```text
 //! header  "PSPOOL2\n"  spool (16)  segment (8)  length of the schema (8)  schema: an Arrow IPC message  hash (8)
@@ -9,13 +9,16 @@
 //! footer  "FOOT" (4)  records (4)  { bytes (4)  rows (4) } × records  length of the footer (8)  hash (8)
 //! ```
 //!
-//! `origin` says who sent the rows: connection (8), count of hashes (4), length of the sender's name (4), unconfirmed (4),
-//! 0 (4), hashes (8 each), name, zeros up to a multiple of 8. There may be more hashes than rows: events that were sent again
-//! have no row. So many events of the connection as `unconfirmed` says, up to the last of the record, may be sent again. An
-//! end says that none of a connection may be. The first row is the number in the segment of the record's own: behind a
-//! damaged record it tells which rows were lost. The hash of a head has a seed of the segment's own, which no sender knows: so
-//! no event looks like a head, and behind damage the next record is found by it. In a footer the highest bit of a record's
-//! bytes says that these were lost. The footer comes when a segment is full; without one the segment is still being written, or its writer has died.
+//! `origin` says who sent the rows: connection (8), count of hashes (4), length of the sender's
+//! name (4), unconfirmed (4), 0 (4), hashes (8 each), name, zeros up to a multiple of 8. There may
+//! be more hashes than rows, because resent events have no row. `unconfirmed` is the number of the
+//! connection's events, up to the last one of the record, that may be sent again. An `end` says
+//! that no event of a connection will be sent again. The first row is the number of the record's
+//! own first row in the segment: after a damaged record it tells which rows were lost. The hash of
+//! a head has a seed per segment, which no sender knows. So no event can imitate a head, and after
+//! damage the next record is found by its head. In a footer, the highest bit of a record's byte
+//! count says that the record was lost. The footer is written when the segment is full; without
+//! one, the segment is still being written, or its writer has died.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,37 +37,37 @@ use twox_hash::XxHash3_64;
 use crate::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"PSPOOL2\n";
-/// The first format, which is read to be written again.
+/// The first format, which is read only to be converted.
 const FIRST_MAGIC: &[u8; 8] = b"PSPOOL1\n";
 const RECORD: &[u8; 4] = b"RECD";
 const END: &[u8; 4] = b"ENDC";
 const FOOTER: &[u8; 4] = b"FOOT";
-/// Bytes of a record before its origin.
+/// The number of bytes of a record before its origin.
 pub(super) const RECORD_HEAD: usize = 32;
-/// In a footer: these bytes are no record any more.
+/// The bit in a footer that marks a record's bytes as lost.
 const LOST: u32 = 1 << 31;
-/// A footer's length and its hash, at the end of a segment.
+/// The bytes of a footer's length and hash, at the end of a segment.
 pub(super) const FOOTER_TAIL: u64 = 16;
 const HASH: usize = 8;
-/// No header is longer.
+/// The largest header.
 pub(super) const MAX_HEADER: u64 = 64 << 10;
-/// No record is longer.
+/// The largest record.
 pub(super) const MAX_RECORD: usize = 1 << 30;
 
-/// Which spool it is, for ever.
+/// The ID of a spool, which never changes.
 pub(super) type SpoolId = [u8; 16];
 
-/// A record's place in its segment's index.
+/// A record's entry in the index of its segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) bytes: u32,
     pub(super) rows: u32,
-    /// Whether it was damaged: there is nothing to read.
+    /// Whether the record was damaged, so that it cannot be read.
     pub(super) lost: bool,
 }
 
 impl Entry {
-    /// As two numbers.
+    /// Return the entry as two numbers, as the footer has it.
     pub(super) fn pair(self) -> (u32, u32) {
         (if self.lost { self.bytes | LOST } else { self.bytes }, self.rows)
     }
@@ -74,7 +77,7 @@ impl Entry {
     }
 }
 
-/// The seed of the hashes of a segment's heads.
+/// The seed for the hashes of a segment's heads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeadSeed(u64);
 
@@ -88,14 +91,15 @@ impl HeadSeed {
     }
 }
 
-/// Who sent a record's rows.
+/// The origin of a record's rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) sender: Arc<str>,
     pub(super) connection: u64,
-    /// Of its events, of which those may have no row that another connection brought before.
+    /// The hashes of the record's events. Events that another connection brought before may have no
+    /// row.
     pub(super) hashes: Vec<u64>,
-    /// How many events of the connection, up to the last of these, may be sent again.
+    /// The number of the connection's events, up to the last of these, that may be sent again.
     pub(super) unconfirmed: u32,
 }
 
@@ -103,12 +107,13 @@ pub(super) struct Sent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) entry: Entry,
-    /// The number in the segment of its first row.
+    /// The number of its first row in the segment.
     pub(super) first: u64,
     pub(super) sent: Sent,
-    /// Whether it says that the connection has ended and that nothing of it will be sent again.
+    /// Whether it says that the connection has ended and that none of its events will be sent
+    /// again.
     pub(super) ended: bool,
-    /// The position of its batch's message.
+    /// The place of the batch's IPC message in the record.
     pub(super) message: Range<usize>,
 }
 
@@ -118,17 +123,17 @@ pub(super) struct Header {
     pub(super) spool: SpoolId,
     pub(super) segment: u64,
     pub(super) schema: Vec<u8>,
-    /// Its bytes.
+    /// The number of its bytes.
     pub(super) length: u64,
 }
 
-/// Return the error of more bytes than a spool takes at a time.
+/// Return the error for more bytes than a spool takes at a time.
 pub(super) fn limit(what: &'static str, bytes: u64, limit: u64) -> Error {
     penstock_io::Error::Limit { what, bytes, limit }.into()
 }
 
 fn size(length: usize) -> u32 {
-    // Checked against MAX_RECORD before.
+    // The length was checked against MAX_RECORD before.
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
@@ -149,17 +154,18 @@ pub(super) fn u64_le(reader: &mut Reader<'_>) -> Option<u64> {
     Some(u64::from_le_bytes(reader.take(8).ok()?.try_into().ok()?))
 }
 
-/// Return the error of a record whose batch does not decode.
+/// Return the error for a record whose batch does not decode.
 pub(super) fn damaged(error: ArrowError) -> Error {
     Error::damaged("a record of the spool", error)
 }
 
-/// Return the error of a batch that does not encode: all batches have the raw layout, so all do.
+/// Return the error for a batch that does not encode. It is internal: all batches have the raw
+/// layout, which always encodes.
 fn unencodable(error: ArrowError) -> Error {
     Error::internal("a batch cannot be kept", error)
 }
 
-/// Encoder of records.
+/// The encoder of records.
 pub(super) struct Encoder {
     stream: StreamEncoder,
     schema: Vec<u8>,
@@ -170,7 +176,7 @@ impl Encoder {
         let layout = Layout::raw().schema();
         let mut stream = StreamEncoder::try_new(&layout).map_err(unencodable)?;
         let mut first = stream.encode(&RecordBatch::new_empty(layout)).map_err(unencodable)?;
-        // The first call returns the schema's message and then the batch's, which is cut off by its own length.
+        // The first call returns the schema's message and then the batch's, which is cut off here.
         let whole: Vec<u8> = first.drain(..).flat_map(|buffer| buffer.as_slice().to_vec()).collect();
         let schema = message_length(&whole).and_then(|length| whole.get(..length)).unwrap_or_default().to_vec();
         Ok(Self { stream, schema })
@@ -204,7 +210,7 @@ impl Encoder {
     }
 }
 
-/// A header with the schema of a segment that was written earlier.
+/// Return a header with the schema of a segment that was written earlier.
 pub(super) fn header_with(schema: &[u8], spool: &SpoolId, segment: u64) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(spool);
@@ -216,7 +222,7 @@ pub(super) fn header_with(schema: &[u8], spool: &SpoolId, segment: u64) -> Vec<u
     bytes
 }
 
-/// Append a record with the message of a batch of this many rows, which is a multiple of 8 bytes long.
+/// Append a record of an encoded batch; the length of `message` is a multiple of 8 bytes.
 pub(super) fn record_with(
     (message, rows): (&[u8], u32),
     place: (HeadSeed, u64),
@@ -260,7 +266,8 @@ pub(super) fn end(place: (HeadSeed, u64), sent: &Sent, into: &mut Vec<u8>) -> En
     Entry { bytes: size(into.len() - start), rows: 0, lost: false }
 }
 
-/// All of them in a room that is made at once; one after another they took longer than the hash of the record.
+/// Append all hashes into room that is reserved once; appending them one by one took longer than
+/// hashing the record.
 fn put_hashes(hashes: &[u64], into: &mut Vec<u8>) {
     let start = into.len();
     into.resize(start + hashes.len() * 8, 0);
@@ -280,12 +287,12 @@ pub(super) fn footer(entries: &[Entry]) -> Vec<u8> {
     bytes
 }
 
-/// The length of a footer, of the last bytes of a segment.
+/// Read the length of a footer from the last bytes of a segment.
 pub(super) fn footer_length(tail: &[u8]) -> Option<u64> {
     u64_le(&mut Reader::new(tail.last_chunk::<16>()?))
 }
 
-/// A footer, if that is what it is.
+/// Read a footer; `None` if the bytes are not a whole one.
 pub(super) fn read_footer(bytes: &[u8]) -> Option<Vec<Entry>> {
     let mut reader = Reader::new(bytes);
     if reader.take(4).ok()? != FOOTER || !is_whole(bytes) {
@@ -296,12 +303,13 @@ pub(super) fn read_footer(bytes: &[u8]) -> Option<Vec<Entry>> {
     entries.collect()
 }
 
-/// A header at the beginning of these bytes; `None` where they are too few, or are none.
+/// Read the header at the beginning of these bytes; `None` if there are too few bytes, or no
+/// header.
 pub(super) fn read_header(bytes: &[u8]) -> Option<Header> {
     read_header_of(MAGIC, bytes)
 }
 
-/// The header of a segment of the first format.
+/// Read the header of a segment of the first format.
 pub(super) fn read_first_header(bytes: &[u8]) -> Option<Header> {
     read_header_of(FIRST_MAGIC, bytes)
 }
@@ -319,7 +327,8 @@ fn read_header_of(magic: &[u8; 8], bytes: &[u8]) -> Option<Header> {
     is_whole(bytes.get(..whole)?).then_some(Header { spool, segment, schema, length: whole as u64 })
 }
 
-/// The entry of a record, of its first [`RECORD_HEAD`] bytes; `None`: no record begins so.
+/// Read the entry of a record from its first [`RECORD_HEAD`] bytes; `None` if they do not begin a
+/// record.
 pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
     let mut reader = Reader::new(head);
     let kind = reader.take(4).ok()?;
@@ -333,7 +342,7 @@ pub(super) fn read_entry(head: &[u8]) -> Option<Entry> {
     Some(Entry { bytes: u32::try_from(bytes).ok().filter(|_| fits)?, rows, lost: false })
 }
 
-/// The entry of a record whose head is what was written, and its first row.
+/// Read an intact head of a record; return the entry and the number of its first row.
 pub(super) fn read_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
     let (head, hash) = bytes.first_chunk::<RECORD_HEAD>()?.split_last_chunk::<HASH>()?;
     let entry = read_entry(head)?;
@@ -341,22 +350,23 @@ pub(super) fn read_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
     (seed.hash(head) == *hash).then_some((entry, first))
 }
 
-/// As [`read_head`], of a head in which one bit has changed. No other bit makes the hash fit.
+/// As [`read_head`], for a head in which one bit has changed. Flipping any other bit does not make
+/// the hash fit.
 pub(super) fn repair_head(seed: HeadSeed, bytes: &[u8]) -> Option<(Entry, u64)> {
     repair_bit::<RECORD_HEAD, _>(bytes, |head| read_head(seed, head))
 }
 
-/// Whether bytes begin as a footer does, but for one of them.
+/// Return whether bytes begin like a footer, with at most one byte different.
 pub(super) fn begins_as_footer(bytes: &[u8]) -> bool {
     bytes.iter().zip(FOOTER).filter(|(a, b)| a == b).count() + 1 >= FOOTER.len()
 }
 
-/// Whether these bytes are a whole record, or a whole footer.
+/// Return whether the hash fits these bytes, which are a whole record or a whole footer.
 pub(super) fn verify(bytes: &[u8]) -> bool {
     is_whole(bytes)
 }
 
-/// The parts of a whole record.
+/// Read the parts of a whole record.
 pub(super) fn read_record(bytes: &[u8]) -> Option<Record> {
     let entry = read_entry(bytes)?;
     let mut reader = Reader::new(bytes.get(8..)?);
@@ -373,28 +383,28 @@ pub(super) fn read_record(bytes: &[u8]) -> Option<Record> {
     Some(Record { entry, first, sent, ended: bytes.starts_with(END), message })
 }
 
-/// Bytes of the Arrow IPC message, without a body, that these begin with.
+/// Return the length of the Arrow IPC message, without a body, at the beginning of these bytes.
 fn message_length(bytes: &[u8]) -> Option<usize> {
-    // 0xFFFFFFFF, the length of the metadata, the metadata.
+    // The message is 0xFFFFFFFF, the length of the metadata, and the metadata.
     let mut reader = Reader::new(bytes.get(4..)?);
     usize::try_from(u32_le(&mut reader)?).ok()?.checked_add(8)
 }
 
 #[derive(Debug)]
-/// Decoder of the batches in a segment's records.
+/// The decoder of the batches in a segment's records.
 pub(super) struct Decoder {
     stream: StreamDecoder,
 }
 
 impl Decoder {
-    /// With the schema of the segment's header.
+    /// Make a decoder with the schema from the segment's header.
     pub(super) fn new(schema: &[u8]) -> Result<Self> {
         let mut stream = StreamDecoder::new().with_require_alignment(false);
         stream.decode(&mut Buffer::from(schema)).map_err(damaged)?;
         Ok(Self { stream })
     }
 
-    /// The batch of a record's message.
+    /// Decode the batch of a record's message.
     pub(super) fn batch(&mut self, message: &Buffer) -> Result<RecordBatch> {
         let mut message = message.clone();
         let batch = self.stream.decode(&mut message).map_err(damaged)?;

@@ -1,4 +1,4 @@
-//! Which segments there are, and how far readers have come.
+//! The index of a spool: its segments, and the positions of its readers.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -11,17 +11,18 @@ use crate::format::{Entry, SpoolId};
 use crate::store::Position;
 use crate::{Error, Misuse, Result};
 
-/// Segments with rows that are kept whatever readers say: the hashes in them tell what is sent again after a restart.
+/// The number of segments with rows that are kept whatever readers have committed: after a restart,
+/// their hashes show which events are sent again.
 const KEPT: usize = 2;
 
 /// A segment, as far as it is durable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// Bytes of its header.
+    /// The number of bytes of its header.
     pub(super) header: u64,
-    /// Its records. Empty as long as nobody has looked, in an object store.
+    /// Its records. Empty for segments in an object store that an earlier process wrote.
     pub(super) entries: Vec<Entry>,
-    /// Bytes that it has, with header and footer.
+    /// The number of its bytes, with header and footer.
     pub(super) bytes: u64,
     /// Whether it has a footer.
     pub(super) sealed: bool,
@@ -33,14 +34,14 @@ impl Segment {
     }
 }
 
-/// The number of the next segment, where the last one has this number. None is used again, even if somebody has moved
-/// segments away: a reader of the removed one would take another for it.
+/// Return the number of the next segment after `last`. No number is used again, even if segments
+/// were moved away: a reader of the old segment would take the new one for it.
 pub(super) fn next_number(last: Option<u64>, readers: &BTreeMap<String, Position>) -> u64 {
     let read = readers.values().map(|at| if at.row > 0 { at.segment + 1 } else { at.segment });
     last.map(|last| last + 1).into_iter().chain(read).max().unwrap_or(0).max(1)
 }
 
-/// How far each reader has come, as it is kept: `{"NAME": [segment, row]}`.
+/// Encode the position of each reader, as it is stored: `{"NAME": [segment, row]}`.
 fn write_readers(readers: &BTreeMap<String, Position>) -> Result<Vec<u8>> {
     let plain: BTreeMap<&str, (u64, u64)> =
         readers.iter().map(|(name, at)| (name.as_str(), (at.segment, at.row))).collect();
@@ -52,7 +53,7 @@ pub(super) fn read_readers(bytes: &[u8]) -> serde_json::Result<BTreeMap<String, 
     Ok(plain.into_iter().map(|(name, (segment, row))| (name, Position { segment, row })).collect())
 }
 
-/// Whether an error says that the disk is full.
+/// Return whether an error says that the disk is full.
 fn is_full(error: &Error) -> bool {
     let mut cause = error.source();
     while let Some(found) = cause {
@@ -64,7 +65,7 @@ fn is_full(error: &Error) -> bool {
     false
 }
 
-/// The store of what must outlive the process; it removes segments.
+/// The storage behind an index: it keeps the readers' positions, and removes segments.
 pub(super) trait Backing: std::fmt::Debug + Send + Sync {
     /// Store the position of each reader.
     fn keep_readers(&self, readers: &[u8]) -> Result<()>;
@@ -87,7 +88,7 @@ pub(super) struct State {
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) readers: BTreeMap<String, Position>,
     bytes: u64,
-    /// The furthest position that a reader can have reached; later rows come after it.
+    /// The furthest position that a reader can have reached; rows written later come after it.
     reach: Position,
     closed: bool,
 }
@@ -110,7 +111,8 @@ impl Index {
         lock(&self.state).bytes
     }
 
-    /// Rows are about to be written up to a position, and may be read before the writer knows that they are there.
+    /// Allow readers to commit up to a position. Called before the rows are written, because a
+    /// reader may see them before the write returns.
     pub(super) fn extend(&self, to: Position) {
         let mut state = lock(&self.state);
         state.reach = state.reach.max(to);
@@ -120,7 +122,7 @@ impl Index {
         look(&lock(&self.state))
     }
 
-    /// A segment has changed: records were added, or its footer.
+    /// Change a segment's entry, after records or its footer were written.
     pub(super) fn update<T>(&self, number: u64, change: impl FnOnce(&mut Segment) -> T) -> T {
         let mut state = lock(&self.state);
         let segment = state.segments.entry(number).or_default();
@@ -131,12 +133,13 @@ impl Index {
         result
     }
 
-    /// Wait until this many more bytes fit; return false if the spool is closed and they do not. Bytes that fit are written
-    /// even then, because the ends of connections come last.
+    /// Wait until this many more bytes fit; return false if the spool is closed and they do not
+    /// fit. Bytes that fit are written even when it is closed, because the ends of connections come
+    /// last.
     pub(super) fn wait_for_room(&self, wanted: u64, max: u64) -> bool {
         let mut state = lock(&self.state);
         let mut told = false;
-        // What is kept for the sake of duplicates alone must not keep the last one out.
+        // Segments that are kept for deduplication only must not block a write.
         while state.bytes.saturating_add(wanted) > max && state.segments.len() > state.kept() {
             if state.closed {
                 return false;
@@ -155,9 +158,10 @@ impl Index {
         self.room.notify_all();
     }
 
-    /// Record the position that a reader has committed; return the one that all readers have reached.
+    /// Record a position that a reader has committed; return the one that all readers have reached.
     ///
-    /// Fails as a misuse where the spool does not reach to it: rows that nobody has read would be acknowledged when they come.
+    /// Fails as a misuse where the position is beyond the spool's end: later rows would count as
+    /// read when they arrive.
     pub(super) fn commit(&self, reader: &str, position: Position) -> Result<Position> {
         if reader.is_empty() || reader.len() > 128 {
             return Err(Misuse::ReaderName.into());
@@ -176,7 +180,8 @@ impl Index {
             }
             let known = state.readers.entry(reader.to_owned()).or_default();
             if position < *known {
-                // An old query that was started again from an old checkpoint: it reads again, and takes nothing back.
+                // A query that was restarted from an old checkpoint reads again, and does not move
+                // its position back.
                 return Ok(state.oldest());
             }
             *known = position;
@@ -184,7 +189,8 @@ impl Index {
             let kept = self.backing.keep_readers(&readers);
             let (oldest, mut surplus) = (state.oldest(), state.surplus());
             match kept {
-                // All of them have read it. Where a crash comes before that is kept, they do not ask for it either.
+                // All readers have read it. After a crash before the positions are stored, they do
+                // not ask for it either.
                 Err(error) if is_full(&error) && !surplus.is_empty() => {
                     self.remove(&mut state, surplus.remove(0))?;
                     self.backing.keep_readers(&readers)?;
@@ -209,9 +215,9 @@ impl Index {
 }
 
 impl State {
-    /// How many segments at the end are kept.
+    /// Count the segments at the end that are always kept.
     fn kept(&self) -> usize {
-        // One that nobody has looked at may have rows.
+        // A segment whose entries are not known may have rows.
         let has_rows = |segment: &Segment| segment.entries.is_empty() || segment.rows() > 0;
         let mut left = KEPT;
         self.segments
@@ -225,7 +231,7 @@ impl State {
             .count()
     }
 
-    /// The segments at the beginning that no reader needs.
+    /// Return the segments at the beginning that no reader needs.
     fn surplus(&self) -> Vec<u64> {
         let (oldest, removable) = (self.oldest(), self.segments.len().saturating_sub(self.kept()));
         let done = |(number, segment): &(&u64, &Segment)| segment.sealed && **number < oldest.segment;

@@ -1,4 +1,4 @@
-//! The spool: what a receiver has acknowledged, durable, until everybody has read it.
+//! The spool: events that a receiver has acknowledged, kept durably until all readers have read them.
 //!
 //! ```text
 //!  receiver ── take ──► writer (one thread): record ─► append, fdatasync ─► safe     a group of batches at a time
@@ -8,9 +8,10 @@
 //!  Store ── plan ──► Pieces ── read ──► RecordBatches       Service ══ HTTPS, a key ══ RemoteStore
 //! ```
 //!
-//! A segment is a file of records (see [`format`]), a record is a batch of the raw layout. Segments are numbered from 1
-//! on, rows from 0 in each; a [`Position`] names the next row, and the rows between two positions never change. A
-//! segment is removed when every named reader has committed a position behind it; without readers none is.
+//! A segment is a file of records (see [`format`]), and a record is a batch in the raw layout.
+//! Segments are numbered from 1, and rows from 0 in each segment. A [`Position`] names the next
+//! row, and the rows between two positions never change. A segment is removed when every named
+//! reader has committed a position after it; without readers no segment is removed.
 
 mod claim;
 mod copies;

@@ -6,9 +6,9 @@ use penstock_io::hex;
 
 use crate::format::SpoolId;
 
-/// The spool's ID, in hex.
+/// The file of the spool's ID, in hex.
 pub(super) const ID: &str = "spool";
-/// How far each reader has come.
+/// The file of the readers' positions.
 pub(super) const READERS: &str = "readers.json";
 const SUFFIX: &str = ".segment";
 

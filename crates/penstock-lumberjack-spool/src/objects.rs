@@ -1,5 +1,5 @@
-//! A spool in an object store: the same names and the same bytes as in a folder. A segment is written at once, with
-//! its footer, and only if there is none of its name, by the owner of the claim (`claim.rs`).
+//! A spool in an object store, with the same names and bytes as in a folder. The owner of the claim
+//! (`claim.rs`) writes each segment at once, with its footer, and only if no object has that name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::store::{Position, SegmentInfo, Store};
 use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Misuse, Result};
 
-/// Requests that are on their way at once.
+/// The most concurrent requests.
 const CONCURRENT: usize = 32;
 
 fn read_id(place: &ObjectPrefix) -> Result<Option<SpoolId>> {
@@ -33,9 +33,9 @@ fn read_id(place: &ObjectPrefix) -> Result<Option<SpoolId>> {
     std::str::from_utf8(&bytes).ok().and_then(parse_id).map(Some).ok_or_else(wrong)
 }
 
-/// Segments from a number on, with their bytes.
+/// List the segments from a number on, with their sizes in bytes.
 fn list_segments(place: &ObjectPrefix, from: u64) -> Result<BTreeMap<u64, u64>> {
-    // The names of all other objects sort after the digits.
+    // The names of all other objects sort after those of segments.
     let found = list(place, &segment_name(from.saturating_sub(1)))?;
     let numbers = found.into_iter().filter_map(|object| {
         let number = object.location.filename().and_then(segment_number)?;
@@ -54,7 +54,8 @@ pub(super) fn open(place: &ObjectPrefix, ack: Ack) -> Result<TargetState> {
             spool
         }
     };
-    // Everything is read behind the claim, when nobody else is believed any more.
+    // Everything is read after the claim is taken: from then on, the previous owner acknowledges
+    // nothing.
     let claim = Arc::new(Claim::take(place)?);
     let readers = match get(place, READERS)? {
         None => BTreeMap::new(),
@@ -204,7 +205,7 @@ impl Store for ObjectStore {
     }
 }
 
-/// The same, in the process that writes it.
+/// The same rows, in the process that writes the spool.
 #[derive(Debug)]
 struct LiveStore {
     store: ObjectStore,

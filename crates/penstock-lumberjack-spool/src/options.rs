@@ -12,7 +12,7 @@ use crate::Result;
 pub enum Keep {
     /// In a local folder.
     Folder(PathBuf),
-    /// In an object store: a segment is an object, and written at once.
+    /// In an object store: a segment is an object, which is written at once.
     Objects(ObjectPrefix),
 }
 
@@ -26,7 +26,7 @@ impl Keep {
     }
 }
 
-/// When events are safe.
+/// When events count as safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ack {
     /// On disk.
@@ -40,22 +40,23 @@ pub enum Ack {
 pub struct SpoolOptions {
     /// Where it is.
     pub keep: Keep,
-    /// Bytes of all segments; when they are used up nothing is taken until readers commit. Default: 10 GiB.
+    /// The most bytes of all segments; a full spool accepts nothing until readers commit. Default:
+    /// 10 GiB.
     pub max_bytes: u64,
-    /// A segment is full with this many bytes, or with a quarter of all. Default: 64 MiB.
+    /// A segment is full at this many bytes, or at a quarter of `max_bytes`. Default: 64 MiB.
     pub segment_bytes: u64,
-    /// And after so long. Default: 60 s.
+    /// A segment also ends at this age. Default: 60 s.
     pub segment_age: Duration,
-    /// How long an object waits for more events. Default: 500 ms.
+    /// How long an object waits for more events before it is written. Default: 500 ms.
     pub linger: Duration,
     /// When events are acknowledged.
     pub ack: Ack,
-    /// Whether what is sent again after a reconnect is left out (decision 12).
+    /// Whether events that are sent again after a reconnect are left out (decision 12).
     pub dedup: bool,
 }
 
 impl SpoolOptions {
-    /// The defaults.
+    /// Return the defaults.
     pub fn new(keep: Keep) -> Self {
         Self {
             keep,

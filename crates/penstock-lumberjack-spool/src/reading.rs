@@ -1,4 +1,4 @@
-//! Reads a spool in pieces of segments, from any store.
+//! Reading a spool from any store, in ranges of rows.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -14,60 +14,61 @@ use crate::names::segment_name;
 use crate::store::{Missing, Position, SegmentInfo, Store, Unreadable};
 use crate::{Error, Result};
 
-/// Segments that are asked for at a time.
+/// The number of segments listed by one request.
 const PAGE: usize = 64;
-/// Bytes that are read at a time, where a record is not longer.
+/// The number of bytes read at a time, unless one record is longer.
 const CHUNK: u64 = 4 << 20;
-/// Rows of a batch that is put together.
+/// The number of rows from which a batch is not extended any more.
 const ROWS: usize = 65_536;
-/// Bytes of one, as they lie in the spool.
+/// The same limit in bytes, as they are encoded in the spool.
 const BYTES: usize = 4 << 20;
 
-/// Rows of a segment that lie behind one another.
+/// A contiguous range of a segment's rows: a piece of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowRange {
     /// The segment's number.
     pub segment: u64,
     /// Bytes of the segment's header.
     pub header: u64,
-    /// Where its first record begins.
+    /// The byte at which its first record begins.
     pub start: u64,
-    /// Where its last record ends.
+    /// The byte at which its last record ends.
     pub end: u64,
-    /// Rows of the first record that are not of the piece.
+    /// The number of rows at the start of the first record that are not in the piece.
     pub skip: u64,
-    /// Its rows.
+    /// The number of its rows.
     pub rows: u64,
 }
 
-/// How much is wanted.
+/// The limits of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// Rows of all pieces.
+    /// The most rows of all pieces.
     pub rows: u64,
-    /// Bytes of all pieces; a row that is larger comes alone.
+    /// The most bytes of all pieces; a larger row comes alone.
     pub bytes: u64,
-    /// Bytes of a piece; a record that is larger makes one alone.
+    /// The most bytes of a piece; a larger record makes a piece alone.
     pub piece: u64,
 }
 
-/// The rows between two positions.
+/// The rows between two positions, in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// In their order.
+    /// The pieces, in ascending order.
     pub pieces: Vec<RowRange>,
-    /// Where they end.
+    /// The position at which they end.
     pub end: Position,
 }
 
 /// Divide the rows after a position into pieces, up to another position or to the end.
 ///
-/// Fails with [`Missing`] as its source where a segment behind the position has been removed, or the spool does not reach to a position.
+/// Fails with [`Missing`] as its source where a segment after the position has been removed, or
+/// where the spool ends before a given position.
 pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits: PlanLimits) -> Result<Plan> {
     let mut plan = Plan { pieces: Vec::new(), end: start };
     let mut left = (limits.rows, limits.bytes);
     let mut from = start.segment;
-    // The beginning of a segment may be given before there is the segment.
+    // A position at the beginning of a segment is valid before the segment exists.
     let mut missing = until.filter(|until| until.row > 0 && *until > start);
     'segments: loop {
         let segments = store.segments(from, PAGE)?;
@@ -91,7 +92,8 @@ pub fn plan(store: &dyn Store, start: Position, until: Option<Position>, limits:
     missing.map_or(Ok(plan), |until| Err(beyond(until)))
 }
 
-/// Refuse a start that is not in the spool, which would otherwise look like a start after which no rows have arrived yet.
+/// Refuse a start that is not in the spool: it would look like a start after which no rows have
+/// arrived yet.
 fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) -> Result<()> {
     let Position { segment, row } = start;
     let fits = match first {
@@ -101,7 +103,7 @@ fn check_start(store: &dyn Store, start: Position, first: Option<&SegmentInfo>) 
             return Err(Missing::Segment { segment }.into());
         }
         None if row > 0 => false,
-        // The next one; nothing is in it yet.
+        // The start is the next segment, which has no rows yet.
         None => segment == 1 || store.segments(segment - 1, 1)?.first().is_some_and(|info| info.number < segment),
     };
     if fits { Ok(()) } else { Err(beyond(start)) }
@@ -111,7 +113,7 @@ fn beyond(Position { segment, row }: Position) -> Error {
     Missing::Row { segment, row }.into()
 }
 
-/// Add the wanted rows of a segment; return false once there are enough.
+/// Add the wanted rows of a segment to the plan; return false once there are enough.
 fn divide(
     info: &SegmentInfo,
     start: Position,
@@ -123,7 +125,7 @@ fn divide(
     let (mut at, mut row) = (info.header, 0);
     let first = if info.number == start.segment { start.row } else { 0 };
     let last = until.filter(|until| until.segment == info.number).map_or(u64::MAX, |until| until.row);
-    // Where a lost record ends, which shares its piece with no other.
+    // The end of the last lost record, which is never in a piece with another record.
     let mut lost = 0;
     for entry in &info.entries {
         let (begin, end) = (row, row + u64::from(entry.rows));
@@ -131,7 +133,7 @@ fn divide(
         (at, row) = (bytes.1, end);
         let (from, to) = (begin.max(first), end.min(last));
         if from >= to {
-            // The end of a connection does not end a piece.
+            // A record of a connection's end has no rows, and does not end a piece.
             let between = |piece: &&mut RowRange| {
                 entry.rows == 0 && !entry.lost && piece.segment == info.number && piece.end == bytes.0
             };
@@ -140,7 +142,7 @@ fn divide(
             }
             continue;
         }
-        // The rows of a record are taken to be of one size.
+        // An estimate: all rows of a record count as equally large.
         let each = (u64::from(entry.bytes) / u64::from(entry.rows.max(1))).max(1);
         let fits = left.0.min(left.1 / each).max(u64::from(plan.pieces.is_empty() && left.0 > 0));
         let rows = fits.min(to - from);
@@ -175,14 +177,14 @@ fn divide(
     true
 }
 
-/// Reader of the rows of a piece, batch by batch.
+/// A reader of a piece's rows, batch by batch.
 #[derive(Debug)]
 pub struct Reader {
     store: Arc<dyn Store>,
     layout: Layout,
     piece: RowRange,
     skips_damaged: bool,
-    /// The next byte that is to be read, and what was read before and is no whole record.
+    /// The next byte to read, and the bytes read before it that are not a whole record yet.
     at: u64,
     rest: Vec<u8>,
     decoder: Option<Decoder>,
@@ -190,20 +192,20 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// In a layout of its own.
+    /// Make a reader that returns the rows in `layout`.
     pub fn new(store: Arc<dyn Store>, piece: RowRange, layout: Layout) -> Self {
         let at = piece.start;
         Self { store, layout, piece, skips_damaged: false, at, rest: Vec::new(), decoder: None, waiting: Vec::new() }
     }
 
-    /// Leaves rows out that were damaged, with a warning. Else they are an error, every time.
+    /// Leave damaged rows out, with a warning. Without this, they are an error at every read.
     #[must_use]
     pub const fn skip_damaged(mut self) -> Self {
         self.skips_damaged = true;
         self
     }
 
-    /// The next rows; `None` at the end. Blocks.
+    /// Return the next rows; `None` at the end. Blocks.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let mut rows: usize = self.waiting.iter().map(RecordBatch::num_rows).sum();
         let mut bytes = 0;
@@ -221,7 +223,7 @@ impl Reader {
         reshape(&self.layout, &batch).map(Some)
     }
 
-    /// Read until there is at least one more whole record.
+    /// Read until there is at least one more whole record; return the number of bytes used.
     fn read_records(&mut self) -> Result<usize> {
         let needed = read_entry(&self.rest).map_or(0, |entry| u64::from(entry.bytes));
         let wanted = needed.saturating_sub(self.rest.len() as u64).max(CHUNK);
@@ -248,7 +250,7 @@ impl Reader {
             let Some(Record { message, .. }) = parts else {
                 return self.pass_over(begins + used as u64);
             };
-            // Without rows it tells the end of a connection.
+            // A record without rows is the end of a connection.
             if entry.rows > 0 {
                 let batch = self.decode(&buffer.slice_with_length(used + message.start, message.len()))?;
                 self.keep(batch);
@@ -271,7 +273,8 @@ impl Reader {
         }
     }
 
-    /// Count the rows of a record; return how many at its beginning precede the piece, and how many after them belong to it.
+    /// Count off the rows of a record; return how many of them precede the piece, and how many
+    /// after those belong to it.
     fn take_off(&mut self, rows: u64) -> (u64, u64) {
         let skip = std::mem::take(&mut self.piece.skip).min(rows);
         let taken = (rows - skip).min(self.piece.rows);
@@ -288,7 +291,7 @@ impl Reader {
         }
     }
 
-    /// Goes on behind the record that has a byte and is not what was written, if that is wanted.
+    /// Skip the damaged record that has a given byte if damaged records may be skipped; else fail.
     fn pass_over(&mut self, byte: u64) -> Result<usize> {
         let segment = self.piece.segment;
         let info = self.store.segments(segment, 1)?.pop().filter(|info| info.number == segment);

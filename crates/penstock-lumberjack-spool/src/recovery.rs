@@ -1,11 +1,13 @@
-//! What is left of a segment after a crash, or after damage.
+//! Recovery of a segment after a crash, or after damage.
 //!
-//! A crash leaves the end of what was being written torn: it was never acknowledged, and it is cut off. Everything
-//! else that is not what was written is damage. It loses the records that it hit, and no other: the next whole record is
-//! looked for by its head, its first row tells how many rows are lost, and every record keeps its bytes and its rows. Only
-//! the last segment may be torn: the others had their footers when the next one was begun.
+//! A crash leaves the last write torn: it was never acknowledged, and it is cut off. Any other
+//! change of the written bytes is damage. Damage loses the records that it hit, and no other:
+//! recovery finds the next whole record by its head, whose first row tells how many rows are lost,
+//! and every other record keeps its place and its row numbers. Only the last segment may be torn:
+//! each earlier one had its footer before the next one was begun.
 //!
-//! What is brought into order is written again as a new file, and the file as it was found keeps a name of its own.
+//! Recovery writes the repaired segment as a new file, and keeps the file as it was found under a
+//! name of its own.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -21,7 +23,8 @@ use crate::names::path_of;
 use crate::scan::{Headless, Rest, SegmentScan, by_footer, check_spool, headless, scan};
 use crate::{Error, Result};
 
-/// Replace a segment that a crash has left without a header by an empty one, so that its number is not used again.
+/// Replace a segment that a crash left without a header by an empty one, so that its number is not
+/// used again.
 fn set_aside(disk: &dyn Disk, path: &Path, number: u64, header: Vec<u8>) -> Result<Segment> {
     let copy = keep_copy(disk, path, "torn")?;
     tracing::warn!(segment = number, "a segment without a header is set aside: {}", copy.display());
@@ -31,8 +34,8 @@ fn set_aside(disk: &dyn Disk, path: &Path, number: u64, header: Vec<u8>) -> Resu
     Ok(Segment { header: length, entries: Vec::new(), bytes: bytes.len() as u64, sealed: true })
 }
 
-/// Recover a segment: write the footer that it lacks, and cut off a record that a crash has left half-written. Also return
-/// how many of its records are newly found damaged.
+/// Recover a segment: write its missing footer, and cut off a record that a crash left
+/// half-written. Also return how many of its records are newly found damaged.
 pub(super) fn recover(
     disk: &dyn Disk,
     folder: &Path,
@@ -63,7 +66,8 @@ pub(super) fn recover(
     let index = match by_footer(&*file, length, header).map_err(failed)? {
         Some(entries) if lost_header.is_none() => {
             if last {
-                // It may be in the system's memory alone, where its process was killed; the next segment says that it is there.
+                // The footer may be in the page cache only, if the writer was killed, and the next
+                // segment implies a durable one.
                 file.sync().map_err(failed)?;
             }
             return Ok((Segment { header, entries, bytes: length, sealed: true }, 0));
@@ -95,21 +99,23 @@ pub(super) fn recover(
     Ok((Segment { header, entries, bytes: bytes.len() as u64, sealed: true }, damaged))
 }
 
-/// What is kept of a segment as it was found.
+/// The copy that is kept of a segment as it was found.
 #[derive(Debug, Clone, Copy)]
 enum Kept<'a> {
     Nothing,
-    /// Its end was torn, and nothing else is wrong.
+    /// The copy of a segment whose end was torn, without other damage.
     OfTorn(&'a Path),
     OfDamaged,
 }
 
-/// Replace the file that was found by a segment. A full disk has room only for a footer, after the records that are whole.
+/// Replace the file as it was found by the repaired segment. A full disk has only room for a footer
+/// after the whole records.
 fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], copy: Kept<'_>) -> io::Result<()> {
     match (replace(disk, path, bytes), copy) {
         (Err(error), Kept::Nothing | Kept::OfTorn(_)) if is_full(&error) => {
             if let Kept::OfTorn(kept) = copy {
-                // It may be the same file, and what nobody was told of must not cost the start.
+                // The copy may be a link to the same file, and bytes that were never acknowledged
+                // must not make the start fail.
                 disk.remove(kept)?;
             }
             let file = disk.open(path)?;
@@ -117,7 +123,8 @@ fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], copy: 
             file.truncate(length)?;
             let written = file.append(&mut [IoSlice::new(footer)]).and_then(|()| file.sync());
             if written.is_err() {
-                // Half a footer is a torn tail to the next start, which would want room for a copy.
+                // Half a footer would be a torn tail at the next start, which would need room for a
+                // copy.
                 let _ = file.truncate(length).and_then(|()| file.sync());
             }
             written
@@ -126,21 +133,22 @@ fn write_again(disk: &dyn Disk, path: &Path, bytes: &[u8], footer: &[u8], copy: 
     }
 }
 
-/// What was found of a segment that is not in order.
+/// The defects that were found in a segment.
 struct Found<'a> {
     number: u64,
     is_headless: bool,
     entries: &'a [Entry],
     rest: Rest,
-    /// Bytes behind the last record.
+    /// The number of bytes after the last record.
     torn: u64,
 }
 
 impl Found<'_> {
-    /// Report what is wrong once the file has its final name; return how many records are newly found damaged, and that name.
+    /// Keep a copy of the file and report what is wrong; return how many records are newly found
+    /// damaged, and the copy's name.
     fn tell(&self, disk: &dyn Disk, path: &Path) -> Result<(u64, Option<PathBuf>)> {
         let Self { number, is_headless, entries, rest, torn } = *self;
-        // What is lost by its footer was told when that was written.
+        // Records that the footer marks as lost were reported when that footer was written.
         let lost: Vec<&Entry> = entries.iter().filter(|entry| entry.lost && rest != Rest::Indexed).collect();
         let damaged = lost.len() as u64 + u64::from(is_headless) + u64::from(rest == Rest::DamagedFooter);
         if damaged == 0 && torn == 0 {
@@ -165,7 +173,7 @@ impl Found<'_> {
     }
 }
 
-/// Which rows are lost, as `2 to 4, 9 to 9`.
+/// Return the ranges of lost rows, as `2 to 4, 9 to 9`.
 fn lost_rows(entries: &[Entry]) -> String {
     let mut row = 0;
     let mut ranges = Vec::new();

@@ -1,4 +1,4 @@
-//! A spool, read from the receiver that writes it.
+//! A spool that is read from the receiver that writes it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::store::{Position, SegmentInfo, Store};
 use crate::{Error, Misuse, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long nothing may be heard of an answer.
+/// How long an answer may send no bytes.
 const SILENCE: Duration = Duration::from_secs(60);
-/// No list of segments is longer.
+/// The longest list of segments, in bytes.
 const MAX_JSON: u64 = 256 << 20;
 const MAX_REASON: u64 = 4 << 10;
 
-/// A spool behind its service.
+/// The rows of a spool, from its service.
 #[derive(Debug)]
 pub struct RemoteStore {
     client: PerProcess<Client>,
@@ -34,7 +34,8 @@ struct Welcome {
 }
 
 impl RemoteStore {
-    /// Nothing is asked yet. `server_name` is what the certificate must be for, unless it is pinned. Default: the host.
+    /// Make a client, without a request yet. The certificate must be for `server_name`, unless it
+    /// is pinned. Default: the host.
     pub fn new(tls: &ClientTls, addresses: impl Into<Addresses>, server_name: Option<&str>, key: &str) -> Result<Self> {
         let addresses: Addresses = addresses.into();
         let server_name = addresses.server_name(server_name);
@@ -54,7 +55,7 @@ impl RemoteStore {
 
     fn ask(&self, method: Method, path: &str, max: u64) -> Result<Vec<u8>> {
         let failed = |error: reqwest::Error| {
-            // The innermost reason is the one that says something.
+            // Only the innermost reason is informative.
             let mut inner: &dyn std::error::Error = &error;
             while let Some(source) = inner.source() {
                 inner = source;
@@ -108,7 +109,7 @@ impl Store for RemoteStore {
     fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>> {
         let wanted = range.end.saturating_sub(range.start);
         if wanted > MAX_BYTES {
-            // A record may be larger than an answer.
+            // A record may be larger than the largest answer.
             let half = range.start + wanted / 2;
             return Ok([self.read(segment, range.start..half)?, self.read(segment, half..range.end)?].concat());
         }

@@ -1,4 +1,4 @@
-//! Requests to an object store, each of which blocks.
+//! Requests to an object store. All of them block.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) fn get(place: &ObjectPrefix, name: &str) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// List the objects whose names sort behind this one.
+/// List the objects whose names sort after this one.
 pub(super) fn list(place: &ObjectPrefix, behind: &str) -> Result<Vec<ObjectMeta>> {
     let (store, offset) = (Arc::clone(place.store()), place.path(behind));
     let listed: object_store::Result<Vec<_>> =
@@ -35,7 +35,7 @@ pub(super) fn put(place: &ObjectPrefix, name: &str, bytes: Vec<u8>, mode: PutMod
     send(place, name, bytes, mode)?.map(drop).map_err(|error| failed(place, "write", name, &error))
 }
 
-/// Put an object. Return `false` if there is one of that name.
+/// Create an object. Return `false` if one of that name exists.
 pub(super) fn create(place: &ObjectPrefix, name: &str, bytes: Vec<u8>) -> Result<bool> {
     match send(place, name, bytes, PutMode::Create)? {
         Ok(_) => Ok(true),
@@ -50,7 +50,7 @@ fn send(place: &ObjectPrefix, name: &str, bytes: Vec<u8>, mode: PutMode) -> Resu
     Ok(block_on(async { store.put_opts(&path, PutPayload::from(bytes), options).await })?)
 }
 
-/// Remove an object, if there is one of that name.
+/// Remove an object, if it exists.
 pub(super) fn remove(place: &ObjectPrefix, name: &str) -> Result<()> {
     let (store, path) = (Arc::clone(place.store()), place.path(name));
     match block_on(async { store.delete(&path).await })? {

@@ -1,4 +1,4 @@
-//! What the bytes of a segment are: records, damage, a torn end, a footer. Nothing is changed here.
+//! Classification of a segment's bytes: records, damage, a torn end, a footer. Nothing is changed.
 
 use std::io;
 use std::path::Path;
@@ -16,33 +16,33 @@ use crate::{Error, Result};
 /// The alignment of records, in bytes.
 const STEP: usize = 8;
 
-/// What is known of a segment, from a byte on.
+/// The result of scanning a segment from a given byte on.
 #[derive(Debug)]
 pub(super) struct SegmentScan {
     pub(super) entries: Vec<Entry>,
-    /// The byte behind the last record, lost ones among them.
+    /// The byte after the last record, where lost records count too.
     pub(super) end: usize,
     pub(super) rest: Rest,
 }
 
-/// What is behind the last record.
+/// What follows the last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
     /// The footer, whole.
     Footer,
-    /// The footer, whole, by which the records are known.
+    /// The footer, whole; the records are known from it, and were not scanned.
     Indexed,
-    /// Something that was never acknowledged: a record or a footer that is half-written.
+    /// A half-written record or footer, which was never acknowledged.
     Torn,
-    /// A footer that is not what was written.
+    /// A footer that has changed since it was written.
     DamagedFooter,
-    /// A record that is not what was written, and no crash explains it.
+    /// A record that has changed since it was written, and that no crash explains.
     Damaged(Entry),
 }
 
-/// Scan records and check their hashes; the first begins with row `row`. `last` says that they are those of the last segment,
-/// whose end may be torn.
+/// Scan records and check their hashes; the first record begins with row `row`. `last` says that
+/// the segment is the last one, whose end may be torn.
 pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> SegmentScan {
     let (mut entries, mut at, mut row) = (Vec::new(), 0, row);
     let rest = loop {
@@ -50,7 +50,7 @@ pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> Segmen
         if left.is_empty() {
             break Rest::Nothing;
         }
-        // A head in which one bit has changed tells how many rows are lost.
+        // A head in which one bit has changed still tells how many rows are lost.
         let known = read_head(seed, left).or_else(|| repair_head(seed, left)).filter(|(_, first)| *first == row);
         let next = || next_head(left, STEP, seed, row);
         if let Some((entry, _)) = known {
@@ -58,7 +58,7 @@ pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> Segmen
             let whole = left.get(..size);
             let verified = whole.is_some_and(verify);
             if !verified && next().is_none() {
-                // Nothing follows it that was written later.
+                // No later record follows, so this may be the torn end.
                 let torn = last && whole.is_none_or(is_torn);
                 break if torn { Rest::Torn } else { Rest::Damaged(to_the_end(left, entry.rows)) };
             }
@@ -76,12 +76,13 @@ pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> Segmen
     SegmentScan { entries, end: at, rest }
 }
 
-/// A lost record that takes all that is left of a segment: whatever is behind it, the footer comes behind that.
+/// Return a lost record that takes all the bytes left in a segment; the footer is written after it.
 fn to_the_end(left: &[u8], rows: u32) -> Entry {
     Entry { bytes: u32::try_from(left.len()).unwrap_or(u32::MAX), rows, lost: true }
 }
 
-/// The next head that is what was written, from a byte on, with its first row. Linear: a head is known by its own hash.
+/// Find the next intact head from a byte on; return its place and its first row. Linear: a head is
+/// recognized by its own hash.
 fn next_head(bytes: &[u8], from: usize, seed: HeadSeed, row: u64) -> Option<(usize, u64)> {
     (from..bytes.len()).step_by(STEP).find_map(|at| {
         let (_, first) = read_head(seed, bytes.get(at..)?)?;
@@ -89,7 +90,7 @@ fn next_head(bytes: &[u8], from: usize, seed: HeadSeed, row: u64) -> Option<(usi
     })
 }
 
-/// What the end of a segment is that begins with no head of a record.
+/// Classify the end of a segment where it does not begin with the head of a record.
 fn headless_rest(bytes: &[u8], entries: &[Entry], last: bool) -> Rest {
     let expected = footer(entries);
     if read_footer(bytes).is_some() {
@@ -97,7 +98,8 @@ fn headless_rest(bytes: &[u8], entries: &[Entry], last: bool) -> Rest {
     }
     let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
     let written = bytes.get(..written).unwrap_or_default();
-    // A crash leaves a part of a head or of a footer, and zeros. A failed write of the footer leaves a part of that.
+    // A crash leaves a part of a head or of a footer, and zeros. A failed write of the footer
+    // leaves a part of it.
     let begun = expected.starts_with(written) && (last || !written.is_empty());
     if begun || bytes.starts_with(&expected) || (last && written.len() < RECORD_HEAD) {
         return Rest::Torn;
@@ -109,16 +111,17 @@ fn headless_rest(bytes: &[u8], entries: &[Entry], last: bool) -> Rest {
     if last && is_torn(bytes) {
         return Rest::Torn;
     }
-    // How many rows it had is not known; some.
+    // The number of its rows is not known; it had at least one.
     Rest::Damaged(to_the_end(bytes, 1))
 }
 
-/// Whether the end of a record has never reached the disk, which writes sectors: zeros are where its hash should be.
+/// Return whether the end of a record has never reached the disk, which writes sectors: zeros are
+/// in the place of its hash.
 fn is_torn(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0; STEP])
 }
 
-/// The entries of a segment by its footer, if it has one.
+/// Read the entries of a segment from its footer, if it has one.
 pub(super) fn by_footer(file: &dyn DiskFile, length: u64, header: u64) -> io::Result<Option<Vec<Entry>>> {
     let Some(tail) = length.checked_sub(FOOTER_TAIL).filter(|tail| *tail >= header) else { return Ok(None) };
     let Some(size) = footer_length(&read_range(file, tail..length)?) else { return Ok(None) };
@@ -128,22 +131,25 @@ pub(super) fn by_footer(file: &dyn DiskFile, length: u64, header: u64) -> io::Re
     Ok((header + records == start).then_some(entries))
 }
 
-/// What a segment without a header is.
+/// What a segment without a readable header is.
 pub(super) enum Headless {
-    /// Its first group was never durable, so nothing of it was acknowledged. Its number is taken all the same.
+    /// Its first group was never durable, so nothing in it was acknowledged. Its number is still
+    /// taken.
     Torn { header: Vec<u8> },
-    /// Its header has changed, and this is what was written: what is behind that belongs to the segment.
+    /// Its header has changed. `header` is the one that was written, and the bytes after it belong
+    /// to the segment.
     Damaged { header: Vec<u8> },
-    /// What it had is not known.
+    /// Its content cannot be identified.
     Unknown(Error),
 }
 
-/// Examine a segment whose header cannot be read. A crash leaves a part of the header, zeros, or both, and only in the last
-/// segment. The content of the header is known without it, and the records show that they belong to this segment.
+/// Examine a segment whose header cannot be read. A crash leaves a part of the header, zeros, or
+/// both, and only in the last segment. The header's content can be computed, and the records show
+/// that they belong to this segment.
 pub(super) fn headless(file: &dyn DiskFile, path: &Path, spool: &SpoolId, number: u64, last: bool) -> Result<Headless> {
     let failed = |error: io::Error| Error::file("cannot read", path, error);
     let (bytes, header) = (read(file).map_err(failed)?, Encoder::new()?.header(spool, number));
-    // The disk may have got its sectors in any order.
+    // The disk may have written its sectors in any order.
     let expected = header.iter().copied().chain(std::iter::repeat(0));
     if last && bytes.iter().zip(expected).all(|(byte, expected)| *byte == expected || *byte == 0) {
         return Ok(Headless::Torn { header });

@@ -1,4 +1,4 @@
-//! What the readers of a spool ask its writer for, over HTTPS, with a key:
+//! The requests of a spool's readers to its writer, over HTTPS, with a key:
 //!
 //! ```text
 //! GET  /v1/spool                                  {"spool": ID}
@@ -7,7 +7,8 @@
 //! POST /v1/commit?reader=NAME&segment=N&row=R     204
 //! ```
 //!
-//! Each with `Authorization: Bearer KEY`. 401 without the key, 400 with the reason where the spool refuses.
+//! Each request has `Authorization: Bearer KEY`. The answer is 401 without the key, and 400 with
+//! the reason where the spool refuses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,9 +26,9 @@ use tokio::task::spawn_blocking;
 use crate::store::{Position, Store};
 use crate::{Error, Misuse, Result};
 
-/// Bytes of an answer.
+/// The most bytes of an answer.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
-/// Segments of an answer.
+/// The most segments of an answer.
 pub(super) const MAX_SEGMENTS: usize = 64;
 /// The protocol's name in the handshake.
 pub(super) const ALPN: &[u8] = b"http/1.1";
@@ -36,18 +37,18 @@ const SERVING: Serving = Serving {
     what: "readers",
     connections: 256,
     per_address: None,
-    // A read opens a file.
+    // A read opens a file in addition to the connection.
     descriptors: 2,
     keep_alive: true,
-    // How long a reader may think between two requests.
+    // The longest pause of a reader between two requests.
     header_timeout: Duration::from_secs(60),
-    // 64 KiB of an answer may take so long.
+    // The longest time for 64 KiB of an answer.
     stall: Duration::from_secs(60),
     unsent: None,
     grace: Duration::from_secs(1),
 };
 
-/// Serves a spool to its readers, until it is dropped.
+/// A server that serves a spool to its readers until it is dropped.
 #[derive(Debug)]
 pub struct Service {
     server: HttpServer,
@@ -55,29 +56,30 @@ pub struct Service {
 }
 
 impl Service {
-    /// Listens; port 0 picks a free one.
+    /// Listen; port 0 picks a free one.
     pub fn bind(listen: Addresses, tls: &ServerTls, key: ReadKey, store: Arc<dyn Store>) -> Result<Self> {
         let (served, acceptor) = (Arc::new(Served { key, store }), Arc::new(Acceptor::new(tls.clone(), OFFER)?));
         let server = HttpServer::bind(served, listen, Some(Arc::clone(&acceptor)), SERVING, Arc::default())?;
         Ok(Self { server, acceptor })
     }
 
-    /// Where it listens.
+    /// Return the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// What readers pin, now.
+    /// Return the fingerprint that readers pin now.
     pub fn fingerprint(&self) -> Fingerprint {
         self.acceptor.fingerprint()
     }
 
-    /// Read the certificate again if its files have changed; return whether they had. The service also does so every 5 s.
+    /// Read the certificate again if its files have changed; return whether they had. The service
+    /// itself checks every 5 s.
     pub fn reload(&self) -> Result<bool> {
         Ok(self.server.reload()?)
     }
 
-    /// Answers nobody any more.
+    /// Stop serving readers.
     pub fn close(&self) {
         self.server.stop();
     }
@@ -186,7 +188,7 @@ impl ReadRequest {
     }
 }
 
-/// A name for a query, every byte but letters and digits as `%XX`.
+/// Escape a name for a query: every byte except letters and digits becomes `%XX`.
 pub(super) fn escape(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {

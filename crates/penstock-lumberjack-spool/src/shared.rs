@@ -12,20 +12,20 @@ use crate::index::Index;
 use crate::options::Ack;
 use crate::store::Position;
 
-/// What a spool has seen.
+/// The counters of a spool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpoolCounters {
     /// Events that were made durable.
     pub events: u64,
     /// Events that were sent again and left out.
     pub duplicates: u64,
-    /// Times that the disk was asked to be sure, or objects that were written.
+    /// Syncs of the disk, or objects that were written.
     pub syncs: u64,
-    /// Batches that were refused, because disk or store failed.
+    /// Batches that were refused, because the disk or the store failed.
     pub refused: u64,
     /// Records that were found damaged when the spool was opened, and whose rows are lost.
     pub damaged: u64,
-    /// Bytes that are kept.
+    /// Bytes that the spool has now.
     pub bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Counters {
     }
 }
 
-/// What the writer, the readers and the service share.
+/// The state that the writer, the readers and the service share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) index: Index,
@@ -58,13 +58,14 @@ impl Shared {
         Arc::new(Self { index, counters, ack, parked: Mutex::default() })
     }
 
-    /// Everything before a position was committed by a reader: what is acknowledged then, and what may be removed.
+    /// Record that a reader has committed everything before a position: acknowledge the batches
+    /// that all readers have committed now, and remove segments.
     pub(super) fn commit(&self, reader: &str, position: Position) -> Result<()> {
         let oldest = self.index.commit(reader, position)?;
         let mut parked = lock(&self.parked);
         let later = parked.split_off(&Position { row: oldest.row.saturating_add(1), ..oldest });
         for waiting in std::mem::replace(&mut *parked, later).into_values().flatten() {
-            // Whoever is gone has no connection any more.
+            // The waiter's connection may be gone, so a failed send is ignored.
             let _ = waiting.send(Ok(()));
         }
         Ok(())

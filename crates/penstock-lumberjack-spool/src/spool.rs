@@ -1,4 +1,4 @@
-//! A spool that is written: the destination of a receiver.
+//! A spool that this process writes: the destination of a receiver.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::target::TargetState;
 use crate::writer::{Message, Writer};
 use crate::{Error, Result, folder, objects};
 
-/// A spool that is written.
+/// A spool that this process writes.
 pub struct Spool {
     layout: Layout,
     dedup: bool,
@@ -45,11 +45,12 @@ impl fmt::Debug for Spool {
 }
 
 impl Spool {
-    /// Open a spool, or make one. A record that a crash left half-written is cut off; a damaged record is lost, and no other.
-    /// Blocks.
+    /// Open a spool, or make one. A record that a crash left half-written is cut off; a damaged
+    /// record is lost, and no other. Blocks.
     ///
-    /// Fails where a segment is not of this spool, and where another process writes a folder. In an object store this one
-    /// takes the spool over, and its previous writer is refused from then on.
+    /// Fails where a segment belongs to another spool, and where another process writes the folder.
+    /// In an object store this process takes the spool over, and the previous writer is refused
+    /// from then on.
     pub fn open(options: SpoolOptions) -> Result<Arc<Self>> {
         let opened = match &options.keep {
             Keep::Folder(folder) => folder::open(Arc::new(SystemDisk), folder, options.ack)?,
@@ -67,23 +68,24 @@ impl Spool {
         Ok(Arc::new(Self { layout: Layout::raw(), dedup, max_bytes, inner }))
     }
 
-    /// Its rows.
+    /// Return the store to read its rows from.
     pub fn store(&self) -> Result<Arc<dyn Store>> {
         Ok(Arc::clone(&self.inner.get()?.store))
     }
 
-    /// A reader has made everything before a position its own. Segments that no reader needs are removed.
+    /// Record that a reader has committed everything before a position. Segments that no reader
+    /// needs are removed.
     pub fn commit(&self, reader: &str, position: Position) -> Result<()> {
         self.inner.get()?.shared.commit(reader, position)
     }
 
-    /// What it has seen.
+    /// Return the counters of the spool.
     pub fn counters(&self) -> Result<SpoolCounters> {
         Ok(self.inner.get()?.shared.read_counters())
     }
 
-    /// Serve its rows to readers that have the key, in place of an earlier service. Return the address and the
-    /// fingerprint that readers pin.
+    /// Serve the rows to readers that have the key, in place of an earlier service. Return the
+    /// address, and the fingerprint that readers pin.
     pub fn serve(&self, listen: Addresses, tls: &ServerTls, key: ReadKey) -> Result<(SocketAddr, Fingerprint)> {
         let inner = self.inner.get()?;
         let service = Service::bind(listen, tls, key, Arc::clone(&inner.store))?;
@@ -94,8 +96,8 @@ impl Spool {
         Ok(served)
     }
 
-    /// Answers no readers any more, takes no more, and waits until what was taken is on disk. What waits for readers is not
-    /// acknowledged.
+    /// Stop serving readers, accept no more events, and wait until all accepted ones are on disk.
+    /// Batches that wait for a reader's commit are not acknowledged.
     pub fn close(&self) -> Result<()> {
         self.inner.get()?.close();
         Ok(())
@@ -107,7 +109,7 @@ impl Inner {
         if let Some(service) = lock(&self.service).take() {
             service.close();
         }
-        // What waits for room is refused.
+        // A write that waits for room fails from here on.
         self.shared.index.close();
         self.commit.close();
         lock(&self.shared.parked).clear();
@@ -126,14 +128,14 @@ impl Destination for Spool {
     }
 
     fn hash_seed(&self) -> Option<u64> {
-        // Readers know the spool's ID, and no writer does.
+        // The seed comes from the spool's ID, which readers know and senders do not.
         let spool = self.inner.get().ok()?.shared.index.spool;
         self.dedup.then(|| XxHash3_64::oneshot(&spool))
     }
 
     fn ended(&self, ended: ConnectionEnd) {
         if let Ok(inner) = self.inner.get() {
-            // A spool that is closed takes nothing.
+            // A closed spool takes no messages.
             let _ = inner.commit.push(Message::Ended(ended));
         }
     }
@@ -154,7 +156,7 @@ impl Destination for Spool {
         Self::close(self)
     }
 
-    /// docs/operations-lumberjack.md lists them, and a test compares.
+    /// Write the metrics. docs/operations-lumberjack.md lists them, and a test compares both.
     fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let Ok(counters) = self.counters() else { return Ok(()) };
         for (name, help, value) in [

@@ -1,4 +1,4 @@
-//! The port of what keeps segments, and the places in them.
+//! The port to the storage of segments, and positions in them.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,8 @@ use crate::format::Entry;
 use crate::names::segment_name;
 use crate::{Error, Result};
 
-/// What a reader asks for and the spool does not have. It is the `source()` of the error.
+/// A place that a reader asks for and that the spool does not have. It is the `source()` of the
+/// error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// A segment was removed.
@@ -19,7 +20,7 @@ pub enum Missing {
         /// Its number.
         segment: u64,
     },
-    /// The spool ends in front of a row.
+    /// The spool ends before a row.
     #[error("the spool does not reach to row {row} of segment {segment}: is it the spool that was read?")]
     Row {
         /// The number of the segment.
@@ -38,15 +39,15 @@ impl From<Missing> for Error {
 /// Why a segment, or a part of it, cannot be read. It is the `source()` of the error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// An earlier build wrote it, and no receiver of this one has opened the spool since.
+    /// An earlier build wrote it, and no receiver of this build has opened the spool since.
     #[error(
         "it was written by an earlier build (format 1): a receiver of this one writes it again when it opens the spool"
     )]
     EarlierFormat,
-    /// Its header is damaged, and the records behind it tell what the header was.
+    /// Its header is damaged, but the records after it show what the header was.
     #[error("the segment's header is damaged; a receiver writes it again when it opens the spool")]
     Header,
-    /// Its header is damaged, and nothing tells that the segment is one of the spool.
+    /// Its header is damaged, and nothing shows that the segment belongs to the spool.
     #[error(
         "the segment's header is damaged, and no record of this spool was found behind it: put a copy of the file back"
     )]
@@ -65,10 +66,10 @@ pub enum Unreadable {
         bytes: Range<u64>,
         /// The number of the segment.
         segment: u64,
-        /// The name of the copy that a receiver has made of the file as it was found.
+        /// The name of the copy that a receiver made of the file as it was found.
         copy: Option<String>,
     },
-    /// A record is damaged, and the index does not tell its rows.
+    /// A record is damaged, and the index does not have its rows.
     #[error("the record at byte {byte} is not what was written")]
     Record {
         /// A byte of the record.
@@ -76,7 +77,7 @@ pub enum Unreadable {
     },
 }
 
-/// Formats where the damaged file is kept, if it is.
+/// The part of the message that names the copy of the damaged file, if there is one.
 struct CopyNote<'a>(&'a Option<String>);
 
 impl fmt::Display for CopyNote<'_> {
@@ -85,31 +86,32 @@ impl fmt::Display for CopyNote<'_> {
     }
 }
 
-/// A place between two rows: the next row.
+/// A position between two rows, named by the next row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The number of the segment.
     pub segment: u64,
-    /// The row in it.
+    /// The number of the next row in the segment.
     pub row: u64,
 }
 
-/// Where the segments of a spool lie. Every call blocks.
+/// The storage of a spool's segments. Every call blocks.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// The spool's ID, in hex.
+    /// Return the spool's ID, in hex.
     fn spool(&self) -> Result<String>;
 
-    /// Segments from a number on, in their order, as far as they are durable.
+    /// Return at most `max` segments from a number on, in ascending order, as far as they are
+    /// durable.
     fn segments(&self, from: u64, max: usize) -> Result<Vec<SegmentInfo>>;
 
-    /// Bytes of a segment; an error if there are fewer.
+    /// Read bytes of a segment; fails if there are fewer.
     fn read(&self, segment: u64, range: Range<u64>) -> Result<Vec<u8>>;
 
-    /// A reader has made everything before a position its own.
+    /// Record that a reader has committed everything before a position.
     fn commit(&self, reader: &str, position: Position) -> Result<()>;
 }
 
-/// What is known of a segment.
+/// The place of a segment's records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentInfo {
     pub(super) number: u64,
@@ -119,7 +121,8 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
-    /// Whether a row was in it. Where the last record is lost, nobody may know how many rows it had.
+    /// Return whether the segment reaches to a row. Where the last record is lost, the number of
+    /// its rows may not be known.
     pub(super) fn reaches(&self, row: u64) -> bool {
         row <= self.rows() || self.entries.last().is_some_and(|entry| entry.lost)
     }
@@ -129,7 +132,7 @@ impl SegmentInfo {
     }
 }
 
-/// Entries as pairs of numbers.
+/// Encoding of entries as pairs of numbers.
 mod pairs {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 

@@ -18,18 +18,18 @@ use crate::store::Position;
 use crate::target::{Durable, Target, TargetState};
 use crate::{Error, Result};
 
-/// Messages of a group: what comes behind them is in the next one.
+/// The most messages of a group that are made durable together; the rest follow in the next write.
 const MESSAGES: usize = 4_096;
 
-/// What the writer is told.
+/// A message to the writer.
 pub(super) enum Message {
-    /// A batch, and whom to tell when it is safe.
+    /// A batch, and the channel that reports when it is safe.
     Batch { delivery: Delivery, safe: oneshot::Sender<Result<()>> },
-    /// A connection has no more.
+    /// The end of a connection.
     Ended(ConnectionEnd),
 }
 
-/// What may be done with the segment that is written:
+/// Whether the open segment accepts writes:
 ///
 /// ```text
 ///           a write fails, or its end begins
@@ -40,8 +40,9 @@ pub(super) enum Message {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SegmentState {
     Writable,
-    /// It has to end before anything else is written. After a failed write it is unknown what follows its records: a
-    /// shorter record in the same place would leave the rest of a longer one after it.
+    /// The segment must be ended before anything else is written. After a failed write the bytes
+    /// after its records are unknown: a shorter record in the same place would leave the rest of a
+    /// longer one after it.
     Ending,
 }
 
@@ -51,19 +52,20 @@ pub(super) struct Writer {
     target: Box<dyn Target>,
     shared: Arc<Shared>,
     recent: Recent,
-    /// The segment that is written, and when it was begun.
+    /// The number of the open segment; `length`, `rows` and `began` describe the same one.
     segment: u64,
     length: u64,
     rows: u64,
     began: Option<Instant>,
     state: SegmentState,
-    /// Added to the numbers of connections, which begin at the same one in every process.
+    /// Added to the connections' numbers, which start at the same value in every process.
     epoch: u64,
-    /// The bytes of a group, whose memory the next one has again: fresh memory costs more than what is copied into it.
+    /// The buffer of a group, which the next group reuses: fresh memory costs more than the copy
+    /// into it.
     bytes: Vec<u8>,
 }
 
-/// What becomes of a message when its group is durable.
+/// A message of a group that is not durable yet, and what to do when it is.
 struct Pending {
     sent: Sent,
     entry: Option<Entry>,
@@ -71,9 +73,10 @@ struct Pending {
 }
 
 enum Then {
-    /// The events are safe, and where the last of them is, if that was taken before.
+    /// Report that the events are safe. `seen` is the place after the last of them if all were
+    /// accepted before.
     Safe { safe: oneshot::Sender<Result<()>>, seen: Option<Position>, duplicates: usize },
-    /// The connection has ended.
+    /// Note the end of the connection.
     Ended { clean: bool },
 }
 
@@ -114,7 +117,7 @@ impl penstock_log::Writer for Writer {
     }
 
     fn due(&self) -> Option<Instant> {
-        // An age that no clock reaches is none.
+        // An age too large for the clock means no limit.
         self.began?.checked_add(self.options.segment_age)
     }
 
@@ -130,7 +133,8 @@ impl penstock_log::Writer for Writer {
 impl Writer {
     pub(super) fn new(mut options: SpoolOptions, opened: TargetState) -> Result<Self> {
         let TargetState { target, shared, recent, next, .. } = opened;
-        // Only whole segments are removed, and the last two are kept: so all of them must be smaller than the spool.
+        // Only whole segments are removed, and the last two are kept, so they must be much smaller
+        // than the spool.
         options.segment_bytes = options.segment_bytes.min(options.max_bytes / 4);
         Ok(Self {
             encoder: Encoder::new()?,
@@ -188,7 +192,7 @@ impl Writer {
             if self.target.is_whole() {
                 bytes.extend_from_slice(&footer(&entries));
             }
-            // That a connection has ended is not acknowledged.
+            // The end of a connection is not acknowledged.
             let later = if rows > self.rows { Durable::Now } else { Durable::Later };
             let durable = if fresh { Durable::Header(header) } else { later };
             if let Err(error) = ended.and_then(|()| self.put(bytes, durable, rows)) {
@@ -209,7 +213,7 @@ impl Writer {
         }
     }
 
-    /// Write a group, after which the segment has this many rows.
+    /// Write a group; `row` is the number of rows in the segment after it.
     fn put(&mut self, bytes: &[u8], durable: Durable, row: u64) -> Result<()> {
         let wanted = bytes.len() as u64;
         if wanted > self.options.max_bytes {
@@ -220,7 +224,8 @@ impl Writer {
         }
         self.shared.index.extend(Position { segment: self.segment, row });
         if let Err(error) = self.target.write(self.segment, self.length, bytes, durable) {
-            // At once, so that no reader gets what was refused; where that fails, before the next group.
+            // Ended at once, so that no reader gets the refused bytes; if that fails, the next
+            // group ends it first.
             self.state = SegmentState::Ending;
             self.seal();
             return Err(error);
@@ -259,8 +264,8 @@ impl Writer {
         }
     }
 
-    /// Append records of the end of a connection, if a restart would otherwise remember anything of it, and of the connections
-    /// whose events it has sent again.
+    /// Append records of the end of a connection, if a restart would otherwise remember any of its
+    /// events, and of the connections whose events it has sent again completely.
     fn prepare_end(&self, ended: ConnectionEnd, row: u64, bytes: &mut Vec<u8>, pending: &mut Vec<Pending>) {
         let ConnectionEnd { sender, connection, clean } = ended;
         let connection = connection.wrapping_add(self.epoch);
@@ -304,7 +309,7 @@ impl Writer {
             Ack::Spool => {}
             Ack::Commit => {
                 let mut parked = lock(&self.shared.parked);
-                // Looked at under the lock, or a commit in between would leave it waiting.
+                // Checked under the lock: a commit in between would leave the waiter parked.
                 if !self
                     .shared
                     .index
@@ -315,7 +320,7 @@ impl Writer {
                 }
             }
         }
-        // A connection that has gone hears nothing.
+        // The connection may be gone, so a failed send is ignored.
         let _ = safe.send(Ok(()));
     }
 
@@ -327,13 +332,13 @@ impl Writer {
         }
     }
 
-    /// A group could not be written.
+    /// Refuse a group that could not be written.
     fn give_up(&mut self, pending: Vec<Pending>, error: &Error) {
         let mut refused = Vec::new();
         for Pending { sent, then, .. } in pending {
             match then {
                 Then::Safe { safe, .. } => refused.push(safe),
-                // It is so all the same; only a restart would not know.
+                // The connection has ended all the same; only a restart would not know it.
                 Then::Ended { clean } => self.ended(&sent, clean),
             }
         }
@@ -344,7 +349,7 @@ impl Writer {
         for safe in waiting {
             tracing::error!(%error, "events are refused, and nothing is acknowledged");
             Counters::add(&self.shared.counters.refused, 1);
-            // A connection that has gone hears nothing.
+            // The connection may be gone, so a failed send is ignored.
             let _ = safe.send(Err(error.clone()));
         }
     }
@@ -358,10 +363,10 @@ impl Writer {
         }
     }
 
-    /// Where it fails, the segment is ended before anything else is written: only the last segment of a spool may lack
-    /// its footer.
+    /// Write the footer of the open segment, and count up to the next one. If this fails, it is
+    /// tried again before the next write: only the last segment of a spool may lack its footer.
     fn end_segment(&mut self) -> Result<()> {
-        // Not tried again before something comes.
+        // The segment has no age any more, so no retry happens until the next group arrives.
         (self.state, self.began) = (SegmentState::Ending, None);
         let entries = self
             .shared
@@ -375,7 +380,7 @@ impl Writer {
                 segment.sealed = true;
             });
         }
-        // An object that was refused may be there after all, and no number is used twice.
+        // A refused object may exist nevertheless, so its number is not used again.
         (self.segment, self.length, self.rows) = (self.segment + 1, 0, 0);
         self.state = SegmentState::Writable;
         self.shared.index.extend(Position { segment: self.segment, row: 0 });
@@ -383,7 +388,8 @@ impl Writer {
     }
 }
 
-/// Whether a message must wait until those before it are durable: it may send again what connections brought that broke.
+/// Return whether a message must wait until those before it are durable: it may send events again
+/// from connections that broke in this group.
 fn is_compared(message: &Message, broken: &HashSet<Arc<str>>) -> bool {
     match message {
         Message::Batch { delivery, .. } => delivery.first == 0 && broken.contains(&delivery.sender),

@@ -3,7 +3,7 @@ use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::support::{Heard, Said, folder, open, path, run};
 
-/// Images of each crash.
+/// The number of images of each crash.
 const IMAGES: u64 = 12;
 
 fn start(disk: &MemoryDisk, when: &str) -> (penstock_log::Log, Heard) {
@@ -11,7 +11,7 @@ fn start(disk: &MemoryDisk, when: &str) -> (penstock_log::Log, Heard) {
     open(disk).unwrap_or_else(|error| panic!("{when}: {error}"))
 }
 
-/// The power goes at every call of a start, and the next one finds the same.
+/// Cut the power at every call of a start, and check that the next start finds the same records.
 fn crash_starts(image: &MemoryDisk, said: &Said, when: &str) {
     let calls = {
         let whole = image.copy();
@@ -48,7 +48,7 @@ fn what_was_said_to_be_durable_is_there_wherever_the_power_goes() {
             said.check(&heard, false, &when);
             assert_eq!(log.damaged(), 0);
             more += heard.numbers.len() - said.durable.len();
-            // It goes on, and what a start has found is durable.
+            // The log continues, and the records that a start has found are durable.
             let mut said = Said { durable: heard.numbers.iter().copied().collect(), ..said.clone() };
             said.append(&mut log, 2).unwrap();
             drop(log);
@@ -56,7 +56,7 @@ fn what_was_said_to_be_durable_is_there_wherever_the_power_goes() {
             said.check(&heard, false, &format!("{when}, and once more"));
         }
     }
-    // What nobody was told of may be there, or not.
+    // Records that were never acknowledged may be there, or not.
     assert!(more > 0);
 }
 

@@ -10,7 +10,7 @@ fn bytes(disk: &MemoryDisk, segment: u64) -> Vec<u8> {
     disk.read(&path(segment)).unwrap()
 }
 
-/// The same disk with other bytes in a segment, and what a start finds.
+/// Replace the bytes of a segment in a copy of the disk, and open the log there.
 fn with(disk: &MemoryDisk, segment: u64, bytes: Vec<u8>) -> (MemoryDisk, Heard) {
     let image = disk.copy();
     image.damage(&path(segment), bytes).unwrap();
@@ -30,7 +30,7 @@ fn a_last_segment_that_is_cut_at_any_byte_has_all_records_before_it() {
         let is_there = |number: &&u64| whole.ends[number].0 != last || whole.ends[number].1 <= cut;
         let expected: Vec<u64> = all.iter().filter(is_there).copied().collect();
         assert_eq!((heard.numbers, heard.holes), (expected.clone(), vec![]), "cut at {cut}");
-        // And so it is for the next start, and what is appended is behind it.
+        // The next start finds the same, and new records follow.
         let (mut log, heard) = open(&image).unwrap();
         assert_eq!((heard.numbers, heard.holes), (expected, vec![]), "cut at {cut}");
         log.append(&[Numbered::new(10_000)]).unwrap();
@@ -68,14 +68,14 @@ fn a_bit_that_flips_costs_at_most_its_record_and_is_always_told() {
             broken[bit / 8] ^= 1 << (bit % 8);
             let (image, heard) = with(&disk, segment, broken.clone());
             let at = bit / 8;
-            // The record that has the bit, where it is behind its head.
+            // The record whose body or tail has the bit.
             let hit = whole.ends.iter().find(|(number, (of, end))| {
                 *of == segment && (end - Numbered::new(**number).size() + HEAD..*end).contains(&at)
             });
             let hit = hit.map(|(number, _)| *number);
             let expected: Vec<u64> = all.iter().copied().filter(|number| Some(*number) != hit).collect();
             assert_eq!(heard.numbers, expected, "bit {bit} of segment {segment}");
-            // Nothing says of the last seal that it was synced.
+            // No later head says that the last seal was synced.
             if segment == last && at >= bytes.len() - HEAD {
                 assert_eq!(heard.holes, [], "bit {bit}");
                 return;
@@ -128,7 +128,7 @@ fn a_header_that_is_lost_costs_no_record() {
         let (_, heard) = with(&disk, *segment, broken);
         assert_eq!((heard.numbers, heard.holes), (all.clone(), vec![(*segment, 0..HEADER, None, false)]));
     }
-    // Nor where it is the only one, and nothing else says which log it is.
+    // A single segment is read too, although no other header tells the log's number.
     let alone = MemoryDisk::default();
     penstock_log::make_folder(&alone, folder()).unwrap();
     let (mut log, _) = open(&alone).unwrap();
@@ -150,18 +150,19 @@ fn a_place_that_was_never_synced_is_cut_and_one_that_was_is_a_hole() {
     let two = bytes(&disk, 1).len();
     said.append(&mut log, 2).unwrap();
     let four = bytes(&disk, 1);
-    // The first record is broken: the second group says that it was synced.
+    // The first record is broken, and the second group says that it was synced.
     let mut broken = four.clone();
     broken[HEADER + HEAD] ^= 1;
     let (_, heard) = with(&disk, 1, broken);
     assert_eq!((heard.numbers.as_slice(), heard.holes[0].2), ([1, 2, 3].as_slice(), Some(0)));
-    // The first one of the second group is, and nothing says so: a group is there, or not.
+    // The first record of the second group is broken, and no head says that it was synced: the
+    // whole group is cut off.
     let mut broken = four.clone();
     broken[two + HEAD] ^= 1;
     let (image, heard) = with(&disk, 1, broken.clone());
     assert_eq!((heard.numbers.as_slice(), heard.holes.as_slice()), ([0, 1].as_slice(), [].as_slice()));
     assert!(image.read(&kept(1)).is_err());
-    // With a seal behind it something does.
+    // A seal after it says so.
     log.seal().unwrap();
     broken.extend_from_slice(&bytes(&disk, 1)[four.len()..]);
     let (_, heard) = with(&disk, 1, broken);
@@ -275,7 +276,7 @@ fn each_damage_is_kept_under_a_name_of_its_own_and_only_once() {
     make_folder(&disk, folder()).unwrap();
     let (mut log, _) = open(&disk).unwrap();
     log.append(&[1, 2, 4].map(Numbered::new)).unwrap();
-    // A start writes the segment again, so that the file that is kept is another one from then on.
+    // A start writes the segment again, so later copies are those of another file.
     log.append(&[Numbered::new(5)]).unwrap();
     drop(log);
     let second = folder().join("00000000000000000001.log.2.damaged");

@@ -1,4 +1,4 @@
-//! Segments of an earlier format that nothing said the end of, and that are known by what is in them.
+//! Segments of an earlier format, whose ends no header states, and whose headers may be unreadable.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::support::{FORMAT, folder, kept, path};
 
-/// A header of four bytes, then records: a length, so many letters, and a full stop.
+/// A framing with a header of four bytes, and records of a length, the letters, and a full stop.
 struct Letters;
 
 impl Framing for Letters {
@@ -36,7 +36,7 @@ impl Framing for Letters {
     }
 }
 
-/// Bodies, and how many places are damaged.
+/// The bodies, and the number of damaged places.
 #[derive(Default)]
 struct Heard(Vec<String>, usize);
 
@@ -114,7 +114,7 @@ fn a_log_of_an_earlier_version_opens_on_a_full_disk_and_goes_on_when_there_is_ro
     let whole = disk.copy();
     drop(open(&whole).unwrap());
     let mut waited = 0;
-    // The last call makes names durable that an earlier process has made, which takes no room.
+    // The last call syncs names that an earlier process has made, which takes no room.
     for call in 0..whole.calls() - 1 {
         for fault in [Fault::Full, Fault::Short] {
             let disk = disk.copy();

@@ -27,8 +27,9 @@ fn a_failed_call_fails_its_waiters_and_what_failed_does_not_come_back() {
                     let image = disk.crash(seed);
                     let (_, mut heard) = open(&image).unwrap_or_else(|error| panic!("{when}, image {seed}: {error}"));
                     if in_a_row > 1 {
-                        // The sync of a seal failed, and so did the cut: a start sees it, and the disk never had it. It is told as
-                        // damage, and costs nothing.
+                        // The sync of a seal failed, and so did the truncation: a start sees the
+                        // seal, and the disk never had it. It is reported as damage, and loses no
+                        // record.
                         heard.holes.retain(|(_, bounds, ..)| bounds.len() != HEAD);
                     }
                     said.check(&heard, false, &format!("{when}, image {seed}"));
@@ -85,7 +86,7 @@ fn nothing_is_written_to_a_segment_again_after_a_failure() {
     let mut said = Said::default();
     said.append(&mut log, 1).unwrap();
     let first = log.open_segment();
-    // The write succeeds, and its sync does not.
+    // The write succeeds, and its sync fails.
     disk.fail(disk.calls() + 1, Fault::Io, 1);
     assert_eq!(said.append(&mut log, 1).unwrap_err().raw_os_error(), Some(5));
     assert_eq!(log.open_segment(), None);
@@ -101,7 +102,7 @@ fn a_disk_that_is_full_does_not_get_a_file_with_each_try() {
     let mut said = Said::default();
     said.append(&mut log, 1).unwrap();
     for _ in 0..20 {
-        // A header still fits, and the record does not.
+        // The header still fits, and the record does not.
         log.end_segment();
         disk.fail(disk.calls() + 4, Fault::Short, 1);
         said.append(&mut log, 1).unwrap_err();
@@ -123,13 +124,13 @@ fn what_was_refused_stays_away_where_the_power_goes_once_the_next_segment_was_be
         let (mut log, _) = open(&disk).unwrap();
         let mut said = Said::default();
         said.append(&mut log, 1).unwrap();
-        // The record is written, and neither its sync nor the cut succeeds.
+        // The record is written, and its sync and the truncation fail.
         disk.fail(disk.calls() + 1, Fault::Io, 2);
         said.append(&mut log, 1).unwrap_err();
         // The next segment has a header and no record.
         disk.fail(disk.calls() + 4, Fault::Power, 1);
         said.append(&mut log, 1).unwrap_err();
-        // The process dies, or the power goes.
+        // The process dies, or the power fails.
         let image = if seed == 0 { disk.copy() } else { disk.crash(seed) };
         for start in 0..2 {
             let (log, heard) = open(&image).unwrap();

@@ -3,7 +3,7 @@ use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::support::{FORMAT, HEADER, Heard, folder, open, path, run, written};
 
-/// Check that a look finds what a start finds, and does nothing that changes the disk.
+/// Check that a look finds what a start finds, and changes nothing on the disk.
 fn check(image: &MemoryDisk, when: &str) -> Option<u64> {
     let (mut heard, before) = (Heard::default(), image.calls());
     let damaged = look(image, folder(), &FORMAT, &mut heard);

@@ -1,4 +1,5 @@
-//! What every log promises, once for all engines: on a disk in memory that fails at every call and loses power at any time.
+//! The promises of every log, tested once for all engines: on a disk in memory that fails at every
+//! call and loses power at any time.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod crashes;

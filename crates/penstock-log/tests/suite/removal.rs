@@ -1,4 +1,5 @@
-//! Segments that are removed in an order: wherever the power goes, the ones that are left are the last of that order.
+//! Removal in an order: after a power cut at any call, the remaining segments are the last ones of
+//! that order.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +8,10 @@ use penstock_testkit::disk::{Fault, MemoryDisk};
 
 use crate::support::{folder, open, path, written};
 
-/// Images of each crash.
+/// The number of images of each crash.
 const IMAGES: u64 = 12;
 
-/// Both orders of these segments.
+/// Return these segments in both orders.
 fn orders(segments: &[u64]) -> [Vec<u64>; 2] {
     [segments.to_vec(), segments.iter().rev().copied().collect()]
 }
@@ -22,7 +23,8 @@ fn left(disk: &MemoryDisk, order: &[u64]) -> Vec<u64> {
     order.iter().copied().filter(is_there).collect()
 }
 
-/// Return a copy of the disk whose power goes at this call of the removal, and whether the removal came to its end.
+/// Return a copy of the disk that loses power at this call of the removal, and whether the removal
+/// finished.
 fn cut(disk: &MemoryDisk, call: u64, remove: &dyn Fn(&mut Log) -> bool) -> (MemoryDisk, bool) {
     let disk = disk.copy();
     let (mut log, _) = open(&disk).unwrap();
@@ -44,7 +46,7 @@ fn the_segments_that_a_crash_leaves_are_the_last_ones_of_the_order() {
                 let image = cut.crash(seed);
                 let left = left(&image, &order);
                 assert!(order.ends_with(&left), "{when}: {left:?}");
-                // Nothing makes the last removal durable.
+                // The last removal is not durable yet.
                 assert!(!is_done || left.len() <= 1, "{when}: {left:?}");
                 seen.insert(left.len());
                 let is_left = |number: &u64| left.contains(&whole.ends[number].0);
@@ -78,7 +80,7 @@ fn segments_that_went_in_no_order_do_not_come_back_once_others_have_gone_in_orde
         }
         (ended, call) = (is_done, call + 1);
     }
-    // Without an order the first of them is back after the second has gone.
+    // Without an order, the first segment may come back after the second has gone.
     assert!(back > 0 && gone > 0, "{back}, {gone}");
 }
 

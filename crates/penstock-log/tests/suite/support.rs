@@ -7,7 +7,7 @@ use penstock_log::{Entry, Format, Hole, Label, Log, Record, Replay, Result, make
 use penstock_testkit::disk::MemoryDisk;
 
 pub(crate) const FORMAT: Format = Format { kind: *b"test   1", suffix: ".log", what: "a test", segment: 4_096 };
-/// Bytes of a segment's header, before a body, behind a body.
+/// The bytes of a segment's header, before a body, and after a body.
 pub(crate) const HEADER: usize = penstock_log::HEADER;
 pub(crate) const HEAD: usize = 32;
 pub(crate) const TAIL: usize = 8;
@@ -24,7 +24,7 @@ pub(crate) fn kept(number: u64) -> PathBuf {
     folder().join(format!("{number:020}.log.damaged"))
 }
 
-/// A record of a number, which says what its body is, in three parts.
+/// A record whose body, in three parts, is computed from its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Numbered {
     pub(crate) number: u64,
@@ -34,7 +34,8 @@ pub(crate) struct Numbered {
 impl Numbered {
     pub(crate) fn new(number: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(number);
-        // Some have no body, some are longer than sectors, and some have a part that is written from where it is.
+        // Some bodies are empty, some are longer than sectors, and some have a part that is written
+        // without a copy.
         let middle = if number % 5 == 2 { 1_024..1_400 } else { 0..900 };
         let lengths = if number % 7 == 3 { [0, 0, 0] } else { [rng.usize(0..20), rng.usize(middle), 1] };
         Self { number, parts: lengths.map(|length| (0..length).map(|_| rng.u8(..)).collect()) }
@@ -44,7 +45,7 @@ impl Numbered {
         self.parts.concat()
     }
 
-    /// How long it is in a segment.
+    /// Return its length in a segment.
     pub(crate) fn size(&self) -> usize {
         let body = self.bytes().len();
         HEAD + if body == 0 { 0 } else { body + TAIL }
@@ -71,13 +72,13 @@ impl Record for Numbered {
     }
 }
 
-/// What a start has found.
+/// The contents that a start has found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) numbers: Vec<u64>,
-    /// Where each record ends in which segment.
+    /// The segment of each record, and its end there.
     pub(crate) ends: BTreeMap<u64, (u64, usize)>,
-    /// Segment, bounds, label and body.
+    /// The segment, the bounds and the label of each hole, and whether it loses a record.
     pub(crate) holes: Vec<(u64, std::ops::Range<usize>, Option<u64>, bool)>,
     /// Bodies whose heads are lost.
     pub(crate) bodies: Vec<Vec<u8>>,
@@ -108,7 +109,7 @@ pub(crate) fn open(disk: &MemoryDisk) -> Result<(Log, Heard)> {
     Ok((log, heard))
 }
 
-/// What was said of records.
+/// The answers to appended records.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Said {
     pub(crate) durable: BTreeSet<u64>,
@@ -134,8 +135,8 @@ impl Said {
         }
     }
 
-    /// Check that a start finds what is durable, whole and in its order, and no damage. Where `settled`, an append has succeeded
-    /// behind all that was refused: nothing of that is there.
+    /// Check that a start finds the durable records, whole and in order, and no damage. Where
+    /// `settled`, an append has succeeded after all refused ones, so no refused record is there.
     pub(crate) fn check(&self, heard: &Heard, settled: bool, when: &str) {
         assert_eq!(heard.holes, [], "{when}");
         assert!(heard.numbers.is_sorted_by(|a, b| a < b), "{when}: {:?}", heard.numbers);
@@ -147,7 +148,7 @@ impl Said {
     }
 }
 
-/// Some days of a log, whatever fails: several processes, groups, seals and segments.
+/// Run a log through several processes, groups, seals and segments, ignoring failures.
 pub(crate) fn run(disk: &MemoryDisk) -> Said {
     let mut said = Said::default();
     for _ in 0..2 {
@@ -168,7 +169,7 @@ pub(crate) fn run(disk: &MemoryDisk) -> Said {
     said
 }
 
-/// A log of several segments, with all that it holds, and the segments' numbers.
+/// Make a log of several segments; return its disk, its records, and the segments' numbers.
 pub(crate) fn written() -> (MemoryDisk, Vec<u64>, Vec<u64>) {
     let disk = MemoryDisk::default();
     let said = run(&disk);

@@ -1,4 +1,4 @@
-//! The columns of a typed layout: each appends a JSON value or a text if it fits.
+//! The columns of a typed layout. Each appends a JSON value or a text if it fits.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub(super) struct Map {
 }
 
 /// Check that JSON values can be converted into a column of this type; the error names it.
-#[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
+#[allow(clippy::wildcard_enum_match_arm)] // Arrow has many more types.
 pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(Misuse::NestedColumn { column: name.to_owned(), limit: MAX_DEPTH }.into());
@@ -92,7 +92,7 @@ pub(super) fn check(name: &str, data_type: &DataType, depth: usize) -> Result<()
 }
 
 impl Cell {
-    #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
+    #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many more types.
     pub(super) fn new(data_type: &DataType) -> Self {
         match data_type {
             DataType::List(field) => Self::List(Box::new(List {
@@ -125,7 +125,7 @@ impl Cell {
         }
     }
 
-    #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many types more.
+    #[allow(clippy::wildcard_enum_match_arm)] // Arrow has many more types.
     fn simple(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
             DataType::Utf8 => Self::Text(StringBuilder::new()),
@@ -394,8 +394,8 @@ impl Cell {
 }
 
 impl Decimal {
-    /// Append a number in decimal notation. A number with more digits, before or after the point, does not fit: it is
-    /// not rounded.
+    /// Append a number in decimal notation. A number with more digits, before or after the point,
+    /// does not fit: it is not rounded.
     fn put(&mut self, text: &str) -> bool {
         match scaled(text, self.precision, self.scale) {
             Some(value) => {
@@ -433,7 +433,7 @@ fn scaled(text: &str, precision: u8, scale: u8) -> Option<i128> {
     }
     let significant = all.trim_end_matches('0');
     let zeros = i64::try_from(all.len() - significant.len()).ok()?;
-    // The exponent of ten that the significant digits have.
+    // The exponent of ten for the significant digits.
     let power = i64::from(exponent) - i64::try_from(part.len()).ok()? + zeros + i64::from(scale);
     let power = usize::try_from(power).ok()?;
     if significant.len().checked_add(power)? > usize::from(precision) {
@@ -511,7 +511,8 @@ impl Struct {
     }
 }
 
-/// Return the index of a field by its name. Most writers use the order of the schema, so `guess` is tried first.
+/// Return the index of a field by its name. Most writers use the order of the schema, so `guess` is
+/// tried first.
 fn find(fields: &Fields, name: &str, guess: usize) -> Option<usize> {
     if fields.get(guess).is_some_and(|field| field.name() == name) {
         return Some(guess);

@@ -1,7 +1,8 @@
 //! A fast check whether bytes are a JSON object (RFC 8259).
 //!
-//! It accepts the object, or leaves the decision to a full parser, for malformed and for rare input. Strings are most
-//! of a document, so the scanner searches many bytes at a time for the characters that may end one:
+//! It accepts an object, or leaves the decision to a full parser, for malformed and for rare input.
+//! Strings make up most of a document, so the scanner searches many bytes at a time for the
+//! characters that may end one:
 //!
 //! ```text
 //! {"log":{"level":"info"},"message":"a \"word\""}
@@ -10,11 +11,11 @@
 
 /// The deepest nesting that the scanner tracks; deeper input goes to the full parser.
 const DEPTH: u32 = 64;
-/// The bytes of one word of bits.
+/// The number of input bytes per word of bits.
 const BLOCK: usize = 64;
 const AHEAD: usize = 8 * BLOCK;
 
-/// The bytes that a JSON object consists of.
+/// The character set of a JSON object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Charset {
     /// Only ASCII.
@@ -78,7 +79,7 @@ impl JsonScanner<'_> {
                 b'n' => self.word(b"ull")?,
                 _ => return None,
             }
-            // A value has ended, and maybe the containers around it.
+            // A value has ended, and perhaps the containers around it.
             loop {
                 if depth == 0 {
                     return self.ends().then_some(());
@@ -127,7 +128,7 @@ impl JsonScanner<'_> {
         self.bytes.get(self.at..).unwrap_or_default().iter().all(|byte| is_space(*byte))
     }
 
-    /// Skip a key, after its first quotation mark, and its colon; return the next token.
+    /// Skip a key, after its opening quotation mark, and its colon; return the next token.
     #[inline(always)]
     fn key(&mut self) -> Option<u8> {
         self.string()?;
@@ -221,8 +222,8 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Set a bit for each quotation mark, backslash and control character in the bytes that the words cover. Return
-/// whether one of them is beyond ASCII.
+/// Set a bit for each quotation mark, backslash and control character in the bytes that the words
+/// cover. Return whether any of these bytes is beyond ASCII.
 fn search(bytes: &[u8], specials: &mut [u64; AHEAD / BLOCK]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = pulp::x86::V3::try_new() {
@@ -318,7 +319,7 @@ mod tests {
     ];
 
     fn is_json(bytes: &[u8]) -> bool {
-        // It skips strings without a look at what they are made of.
+        // The parser skips strings without checking that they are UTF-8.
         std::str::from_utf8(bytes).is_ok() && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
     }
 
@@ -370,7 +371,7 @@ mod tests {
 
     fn object_of(bytes: &[u8]) -> Option<Charset> {
         let found = object(bytes);
-        // Both ways to search find the same.
+        // Both implementations of the search find the same characters.
         let (mut one, mut other) = ([0; AHEAD / BLOCK], [0; AHEAD / BLOCK]);
         assert_eq!(search(bytes, &mut one), each(bytes, &mut other, portable));
         assert_eq!(one, other);

@@ -1,14 +1,14 @@
 //! The columns of batches. The raw layout stores each event as it was received:
 //!
 //! ```text
-//! received  timestamp(µs, UTC)    when it arrived
+//! received  timestamp(µs, UTC)    when the event arrived
 //! peer      string                the writer's address, IP:PORT
-//! identity  string                the writer by its certificate; null without one
-//! sequence  long                  its number in the window
-//! event     string                a JSON object as it was sent; null for other events
+//! identity  string                the writer's name, from its certificate; null without one
+//! sequence  long                  the event's number in the window
+//! event     string                a JSON object, as it was sent; null for other events
 //! fields    map<string, string>   the pairs of a D frame; null for J frames
 //! raw       binary                the bytes of a J frame that is not a JSON object, else null
-//! tags      array<string>         what is wrong with it: _jsonparsefailure, _charsetfailure; null if nothing is
+//! tags      array<string>         the event's defects: _jsonparsefailure, _charsetfailure; null if it has none
 //! ```
 //!
 //! A typed layout has the columns of a user's schema, filled from the fields of the same names, as

@@ -1,4 +1,4 @@
-//! Events in columns: a [`Builder`] makes batches of the columns that a [`Layout`] names.
+//! Events in columns: a [`Builder`] makes batches with the columns of a [`Layout`].
 
 mod cell;
 mod json_prescan;
@@ -19,7 +19,7 @@ use self::typed::{Envelope, TypedBuilder};
 use super::delivery::Origin;
 use crate::Result;
 
-/// Collects events into a batch, without an allocation for each of them.
+/// Collects events into a batch, without an allocation per event.
 #[derive(Debug)]
 pub struct Builder {
     layout: Layout,
@@ -75,7 +75,7 @@ impl Builder {
         self.len() == 0
     }
 
-    /// Return the bytes of the events, as they arrived.
+    /// Return the size of the events as they arrived, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

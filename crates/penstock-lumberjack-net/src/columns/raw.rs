@@ -22,7 +22,7 @@ pub(super) fn tags_builder() -> ListBuilder<StringBuilder> {
     ListBuilder::new(StringBuilder::new()).with_field(element())
 }
 
-/// A column without values in most batches: its builder is made for the first value.
+/// A column that has no values in most batches: its builder is made for the first value.
 #[derive(Debug)]
 pub(super) struct Sparse<B>(Option<B>);
 
@@ -59,7 +59,7 @@ pub(super) fn append_pairs(
         clean &= append_text(fields.keys(), key, scratch);
         clean &= append_text(fields.values(), value, scratch);
     }
-    // It fails only if keys and values differ in length, and they do not.
+    // This fails only if keys and values differ in number, and they do not.
     let _ = fields.append(true);
     clean
 }
@@ -86,7 +86,8 @@ pub(super) fn null_tags(tags: &mut Tags) {
     tags.append_null();
 }
 
-/// Texts in one buffer, appended as bytes that are known to be UTF-8; Arrow verifies that once for a batch.
+/// Texts in one buffer, appended as bytes that are known to be UTF-8; Arrow verifies them once per
+/// batch.
 #[derive(Debug)]
 struct Texts {
     bytes: Vec<u8>,
@@ -233,7 +234,8 @@ pub(super) fn repeated(text: Option<&str>, rows: usize) -> Result<ArrayRef> {
     Ok(Arc::new(column.finish()))
 }
 
-/// A column of the same text for consecutive batches: each is a slice of the longest one, up to a few thousand rows.
+/// A column of the same text for consecutive batches: each column is a slice of the longest one, up
+/// to a few thousand rows.
 #[derive(Debug, Default)]
 struct RepeatedText(Option<(Arc<str>, ArrayRef)>);
 
@@ -253,7 +255,7 @@ impl RepeatedText {
     }
 }
 
-/// Columns of nulls, of which most batches have four: each is a slice of one shared array.
+/// Columns of nulls; most batches have four, each a slice of a shared array.
 pub(super) static NULLS: LazyLock<NullColumns> = LazyLock::new(|| NullColumns {
     text: Nulls::new(DataType::Utf8),
     fields: Nulls::new(pairs_type()),

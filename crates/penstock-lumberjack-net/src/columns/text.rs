@@ -13,7 +13,7 @@ pub(crate) fn is_object(bytes: &[u8]) -> bool {
     }
 }
 
-/// Check with the full parser, which needs no recursion and no memory for each value.
+/// Check with the full parser, which needs neither recursion nor memory per value.
 #[cold]
 fn looks_closer(bytes: &[u8]) -> bool {
     let begins = bytes.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) == Some(&b'{');

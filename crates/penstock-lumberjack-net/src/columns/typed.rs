@@ -40,7 +40,7 @@ enum Part {
     Field(usize),
 }
 
-/// The columns that are the same for all events of a batch, or exist already.
+/// The source of the columns that are the same for all events of a batch, or that exist already.
 pub(super) enum Envelope<'a> {
     Origin(&'a Origin),
     Batch(&'a RecordBatch),
@@ -75,7 +75,7 @@ pub(super) struct TypedBuilder {
     sequence: Int64Builder,
     raw: Sparse<BinaryBuilder>,
     tags: Sparse<ListBuilder<StringBuilder>>,
-    /// `None`: the schema has no such column.
+    /// The column `_rescue`; `None` if the schema has no such column.
     rescue: Option<StringBuilder>,
     /// Buffers reused for every event: its rescued fields, a key, a text, and the parser's buffer for unescaped
     /// strings.
@@ -144,7 +144,7 @@ impl TypedBuilder {
         let row = self.len();
         self.raw.at(row, BinaryBuilder::new, BinaryBuilder::append_null).append_value(bytes);
         self.tag(JSON_FAILURE);
-        // The fields before the error stay in the columns, and `_raw` has all bytes.
+        // The fields before the error keep their values, and `_raw` has all bytes.
         self.rescued.clear();
         self.end(sequence);
     }

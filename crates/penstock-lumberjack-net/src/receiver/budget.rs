@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 /// A connection reads only while there is room, and counts the bytes afterwards. If incomplete frames occupy all of it,
 /// [`Overdraft`] applies: one connection at a time continues until its frame is complete.
 ///
-/// It is no [`MemoryBudget`](penstock_io::memory::MemoryBudget): nothing is reserved, because the size of what a read
-/// inflates to is not known before, and no writer is refused.
+/// It is not a [`MemoryBudget`](penstock_io::memory::MemoryBudget): nothing is reserved, because
+/// the size to which a read inflates is not known beforehand, and no writer is refused.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,

@@ -24,7 +24,7 @@ pub(super) fn unconfirmed(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     let kind = SocketType::DGRAM;
     let asking = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(SOCK_DIAG)).ok()?;
     send(&asking, &request(local, peer), SendFlags::DONTWAIT).ok()?;
-    // The system answers before the call returns.
+    // The system answers before `send` returns.
     let mut answer = [0_u8; 1 << 10];
     let (_, count) = recv(&asking, &mut answer[..], RecvFlags::DONTWAIT).ok()?;
     read(answer.get(..count)?)
@@ -82,11 +82,11 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let places = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
             let ask = || unconfirmed(places.0, places.1);
-            // A system without `sock_diag` says nothing.
+            // A system without `sock_diag` reports nothing.
             let Some(0) = ask() else { continue };
             stream.write_all(b"2A\0\0\0\x01").unwrap();
             while ask() != Some(0) {}
-            // More than the buffers of a writer hold that does not read.
+            // Write more bytes than fit in the buffers of a writer that does not read.
             stream.set_nonblocking(true).unwrap();
             while stream.write(&[0; 64 << 10]).is_ok() {}
             assert!(ask().unwrap() > 0);

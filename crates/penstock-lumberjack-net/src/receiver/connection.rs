@@ -31,7 +31,7 @@ const BUDGET: usize = 256 << 10;
 const BATCH: usize = 4 << 20;
 /// How long input is drained after the last acknowledgement, which a reset could overtake.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long after a writer has sent its last bytes its end of the connection may follow.
+/// How long after a writer's last bytes its end of the connection may close.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(10);
 /// How often a connection without room checks for it again, in case it missed a notification.
 const ROOM_INTERVAL: Duration = Duration::from_millis(100);
@@ -108,14 +108,14 @@ impl State {
     }
 }
 
-/// Why reading has stopped.
+/// The reason why reading has stopped.
 #[derive(Debug, Clone)]
 enum ReadEnd {
     /// The peer has finished.
     Finished,
     /// The receiver stops.
     Stopped,
-    /// The age limit.
+    /// The connection reached its age limit.
     Aged,
     /// The peer broke a rule, or a frame took too long.
     Failed(Error),
@@ -158,7 +158,7 @@ struct Run<S> {
     read: usize,
     state: State,
     began: Instant,
-    /// When the last byte was written.
+    /// The time at which the last byte was written.
     last_write: Instant,
     summary: ConnectionSummary,
 }
@@ -289,11 +289,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         self.share.hold(waiting + self.intake.bytes());
     }
 
-    /// Read no more.
+    /// Stop reading.
     fn finish(&mut self, ending: ReadEnd) {
         let now = Instant::now();
         let ending = match (ending, self.server.handle_end(now)) {
-            // On a stop or at the age limit this end cuts the frame off itself.
+            // On a stop or at the age limit, this side itself cuts the frame off.
             (ending @ (ReadEnd::Failed(_) | ReadEnd::Stopped | ReadEnd::Aged), _)
             | (ending @ ReadEnd::Finished, Ok(())) => ending,
             (ReadEnd::Finished, Err(error)) => ReadEnd::Failed(error.into()),
@@ -303,7 +303,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
 
     fn end_at_its_age(&mut self) {
         let Some(age) = self.connection.shared.options.max_age.filter(|_| self.state.is_reading()) else { return };
-        // Between windows nothing is unacknowledged. Frames that wait unread are sent again on the next connection.
+        // Between windows, every event is acknowledged. Frames that were not read are sent again on
+        // the next connection.
         let edge = self.server.received() == self.server.acknowledged();
         if edge && self.began.elapsed() >= age {
             add(&self.connection.shared.counters.aged, 1);
@@ -320,7 +321,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         }
     }
 
-    /// Pass a batch to the destination: a complete window, or the part of one that is due.
+    /// Pass a batch to the destination: a complete window, or the part of a window that is due.
     async fn flush_ready(&mut self) -> Result<()> {
         if self.intake.rows() == 0 {
             return Ok(());
@@ -385,7 +386,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
         Ok(())
     }
 
-    /// Write acknowledgements. If the peer reads none within the time limit of a frame, the connection fails.
+    /// Write acknowledgements. If the peer reads none of them within the time limit of a frame, the
+    /// connection fails.
     async fn transmit(&mut self) -> Result<()> {
         let Some(first) = self.server.poll_transmit() else { return Ok(()) };
         let mut bytes = BytesMut::from(&first[..]);
@@ -422,7 +424,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     async fn close_stream(&mut self) -> std::io::Result<bool> {
         let socket = self.connection.socket.clone();
         if socket.is_gone_within(CLOSE_TIMEOUT).await {
-            // A writer that has closed its socket would answer anything else, such as close_notify, with a reset.
+            // A writer that has closed its socket would answer any other bytes, such as
+            // close_notify, with a reset.
             socket.finish()?;
         } else {
             self.connection.stream.shutdown().await?;

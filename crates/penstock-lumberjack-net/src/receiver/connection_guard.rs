@@ -1,6 +1,6 @@
-//! The open connections of each sender. Before a new one is compared with those that broke (decision 12), earlier
-//! connections that are closing must have ended: then the destination has all their events, and knows whether they
-//! broke.
+//! The open connections of each sender. Before a new connection is compared with broken ones
+//! (decision 12), earlier connections that are closing must have ended: then the destination has
+//! all their events, and knows whether they broke.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use super::link::{Socket, WeakSocket, gone};
 use crate::delivery::{ConnectionEnd, Destination};
 
-/// How long a new connection waits for earlier ones to end. After that, events that are sent again may be stored twice.
+/// How long a new connection waits for earlier ones to end. After that, events that are sent again
+/// may be stored twice.
 const EARLIER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The open connections, by sender and number.

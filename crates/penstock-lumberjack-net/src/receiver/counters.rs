@@ -59,7 +59,8 @@ pub struct ReceiverCounters {
     pub connections: u64,
     /// Connections that are open.
     pub open: u64,
-    /// Connections that were closed at once: too many were open, in all or of their address, or descriptors ran out.
+    /// Connections that were closed at once: too many were open, in total or from their address, or
+    /// descriptors ran out.
     pub refused: u64,
     /// TLS handshakes that failed.
     pub handshakes_failed: u64,
@@ -148,7 +149,7 @@ impl Counters {
         }
     }
 
-    /// docs/operations-lumberjack.md lists them, and a test compares.
+    /// Write the metrics. docs/operations-lumberjack.md lists them, and a test compares both.
     pub(super) fn write(&self, page: &mut Page<'_>, budget: &Budget, admission: &Admission) -> fmt::Result {
         let now = self.snapshot(budget, admission);
         for (name, help, value) in [

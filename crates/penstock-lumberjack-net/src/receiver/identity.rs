@@ -4,13 +4,14 @@ use penstock_io::tls::Fingerprint;
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-/// commonName, 2.5.4.3, with its tag and length.
+/// The object identifier of commonName, 2.5.4.3, with its tag and length.
 const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
 const UTF8_STRING: u8 = 0x0C;
 const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
-/// Return the name of a certificate: the common name of its subject, else its first DNS name, else its fingerprint.
+/// Return the name of a certificate: the common name of its subject, or else its first DNS name, or
+/// else its fingerprint.
 pub(super) fn name(certificate: &CertificateDer<'_>) -> String {
     let parsed = EndEntityCert::try_from(certificate).ok();
     let common = parsed.as_ref().and_then(|parsed| common_name(parsed.subject()));
@@ -18,7 +19,8 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> String {
     common.or_else(dns).unwrap_or_else(|| Fingerprint::of(certificate).to_string())
 }
 
-/// Find the attribute in the DER of a name that webpki has found well-formed; its value follows directly.
+/// Find the common name in the DER of a subject that webpki has found well-formed; its value
+/// follows the identifier.
 fn common_name(subject: &[u8]) -> Option<String> {
     let at = subject.windows(COMMON_NAME.len()).position(|bytes| bytes == COMMON_NAME)?;
     match subject.get(at + COMMON_NAME.len()..)? {

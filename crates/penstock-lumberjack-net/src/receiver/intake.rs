@@ -12,12 +12,12 @@ use crate::Result;
 #[derive(Debug)]
 pub(super) struct Intake {
     builder: Option<Builder>,
-    /// The seed and the hashes, if the destination wants hashes.
+    /// The seed and the hashes, if the destination needs hashes.
     hashes: Option<(u64, Vec<u64>)>,
     rows: usize,
     bytes: usize,
     window_ended: bool,
-    /// When the last event arrived; updated once for each read.
+    /// The time at which the last event arrived; updated once for each read.
     pub(super) last: Instant,
 }
 
@@ -37,7 +37,7 @@ impl Intake {
         self.rows
     }
 
-    /// Return the bytes of the collected events on the wire.
+    /// Return the size of the collected events on the wire, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -107,7 +107,7 @@ impl Events for Intake {
 
     fn window_end(&mut self) -> bool {
         self.window_ended = true;
-        // A batch is a window, so that a window that is sent again is the same batch.
+        // A batch is a window, so a window that is sent again is the same batch.
         false
     }
 }

@@ -17,8 +17,9 @@ use tokio::time::{sleep, timeout};
 #[cfg(target_os = "linux")]
 use super::confirmed::unconfirmed;
 
-/// How long the system waits for the peer's TCP to confirm an acknowledgement. A writer that gives up a connection
-/// waits longer, so the connection is known to have broken before the writer reconnects.
+/// How long the system waits for the peer's TCP to confirm an acknowledgement. A writer waits
+/// longer before it gives up a connection, so the connection is known to have broken before the
+/// writer reconnects.
 #[cfg(target_os = "linux")]
 const UNCONFIRMED: Duration = Duration::from_secs(15);
 
@@ -102,15 +103,16 @@ impl Socket {
         is_true_within(limit, || !gone(std::slice::from_ref(self)).is_empty()).await
     }
 
-    /// Return whether both ends are closed within a time, after each has received everything. A writer that closes its
-    /// end without reading the last acknowledgement resets the connection.
+    /// Return whether both ends are closed within a time, after each end has received everything. A
+    /// writer that closes its end without reading the last acknowledgement resets the connection.
     pub(super) async fn is_settled_within(&self, limit: Duration) -> bool {
         let settled = is_true_within(limit, || self.stream().peer_addr().is_err()).await;
         settled && matches!(self.stream().take_error(), Ok(None))
     }
 
-    /// Return whether the peer's TCP has confirmed everything sent, FIN included; `last` is when it was
-    /// sent. The query is repeated for a while, because a confirmation may be in flight.
+    /// Return whether the peer's TCP has confirmed all sent bytes, FIN included; `last` is the time
+    /// of the last write. The query is repeated for a while, because a confirmation may be in
+    /// flight.
     pub(super) async fn is_confirmed_within(&self, limit: Duration, last: Instant) -> bool {
         let stream = self.stream();
         let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return false };
@@ -142,8 +144,8 @@ async fn is_true_within(limit: Duration, mut is_true: impl FnMut() -> bool) -> b
     timeout(limit, looking).await.is_ok()
 }
 
-/// Return the indices of the sockets that their writers have closed, according to the system: before everything
-/// that they sent has been read.
+/// Return the indices of the sockets that their writers have closed. The system reports this even
+/// before all received bytes have been read.
 #[cfg(target_os = "linux")]
 pub(super) fn gone(sockets: &[Socket]) -> Vec<usize> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -156,7 +158,7 @@ pub(super) fn gone(sockets: &[Socket]) -> Vec<usize> {
     looked.iter().enumerate().filter(|(_, looked)| !looked.revents().is_empty()).map(|(at, _)| at).collect()
 }
 
-/// Other systems do not report it.
+/// Other systems do not report unconfirmed bytes.
 #[cfg(not(target_os = "linux"))]
 fn unconfirmed(_: std::net::SocketAddr, _: std::net::SocketAddr) -> Option<u32> {
     None
@@ -203,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_that_has_read_everything_leaves_a_settled_socket() {
-        // It waits for the answer, or closes its end and waits for ours.
+        // The writer waits for the receiver to close, or closes its own end first.
         for half_closed in [false, true] {
             let (mut writer, mut link) = connected().await;
             if half_closed {
@@ -224,7 +226,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_that_has_not_read_everything_leaves_none() {
-        // It has gone before the answer comes, or with it unread.
+        // The writer has gone before the acknowledgement arrives, or has not read it.
         for answered in [false, true] {
             let (writer, mut link) = connected().await;
             if answered {

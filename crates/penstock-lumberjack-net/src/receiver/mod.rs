@@ -97,8 +97,9 @@ impl Receiver {
         self.0.get()?.reload()
     }
 
-    /// Stop reading. Events that have arrived are handed over and acknowledged, then the connections end; those that
-    /// are open after `grace` are cut off. Then the destination is closed, even if the caller stops waiting.
+    /// Stop reading. Events that have arrived are handed over and acknowledged, then the
+    /// connections end; connections that are still open after `grace` are cut off. Then the
+    /// destination is closed, even if the caller stops waiting.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let shared = Arc::clone(self.0.get()?);
         let ended = penstock_io::runtime::spawn(async move {
@@ -126,7 +127,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>, runtime: &'static Runti
         let listener::Connection { stream: Stream::Tcp(stream), peer: Some(peer), permit, .. } = connection else {
             return;
         };
-        // The socket moves to the thread of its task, and so do its events.
+        // The socket moves to the thread of its task, and its events are processed there.
         let Ok(stream) = stream.into_std() else { return };
         let shared = Arc::clone(&shared);
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +178,8 @@ async fn serve(stream: TcpStream, peer: SocketAddr, number: u64, shared: &Arc<Sh
 
 type Served = (Option<Arc<str>>, ConnectionSummary, Result<&'static str>);
 
-/// Serve a connection; return `None` if it was closed at once, or spoke another protocol.
+/// Serve a connection; return `None` if it was closed at once, or if the client speaks another
+/// protocol.
 async fn admit(
     stream: TcpStream,
     peer: SocketAddr,

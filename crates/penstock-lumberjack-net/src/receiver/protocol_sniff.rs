@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 /// How long the sniffer waits for more bytes if the first ones are not recognised.
 const SNIFF_INTERVAL: Duration = Duration::from_millis(200);
-/// How long the answer to HTTP may take, and how much of the request is read.
+/// The time limit of the answer to HTTP, and the most bytes of the request that are read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const REQUEST: u64 = 64 << 10;
 const HTTP: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PRI "];
@@ -70,7 +70,7 @@ pub(super) async fn sniff(stream: &TcpStream, tls: bool) -> std::io::Result<Opti
     }
     let version = !tls && matches!(first, b'1' | b'2');
     if read < 4 && !version {
-        // These are too few to decide; more may follow.
+        // These bytes are too few to decide; more may follow.
         let more = async {
             loop {
                 match stream.peek(&mut bytes).await {
@@ -111,7 +111,7 @@ fn classify(bytes: &[u8], tls: bool) -> DetectedProtocol {
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', ..] if tls => DetectedProtocol::PlainLumberjack,
         bytes if HTTP.iter().any(|method| bytes.starts_with(method)) => DetectedProtocol::Http,
         _ if tls => DetectedProtocol::Plain,
-        // Text in the place of the high bytes of a size, a length or a count would mean half a billion.
+        // Text in the high bytes of a size, a length or a count would mean half a billion.
         [b'1' | b'2', b'W' | b'C' | b'J' | b'D', rest @ ..] => {
             if rest.len() >= 6 && rest.iter().all(is_text) {
                 DetectedProtocol::Plain

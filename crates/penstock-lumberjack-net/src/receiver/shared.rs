@@ -22,26 +22,31 @@ use crate::delivery::Destination;
 /// The options of a receiver.
 #[derive(Debug, Clone)]
 pub struct ReceiverOptions {
-    /// The first of these that works is listened on; port 0 picks a free one.
+    /// The addresses to listen on; the first one that works is used, and port 0 picks a free one.
     pub listen: Addresses,
-    /// Its certificate, and the CA of clients' certificates. Default: none, connections are plain.
+    /// Its certificate, and the CA of clients' certificates. Default: none, so connections are
+    /// plain.
     pub tls: Option<ServerTls>,
-    /// Whether clients must have a certificate, where there is a CA for them. Default: they must.
+    /// Whether clients must have a certificate if there is a CA for them. Default: they must.
     pub client_certificates: ClientCertificates,
     /// The limits on writers. Default: those of the core, and 15 minutes of silence.
     pub server: ServerConfig,
-    /// Connections beyond this are closed at once. Default: 16,384.
+    /// The most open connections; further ones are closed at once. Default: 16,384.
     pub max_connections: u64,
-    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
-    /// eighths of all, or 64 where that is more.
+    /// The most open connections of one address; further ones are closed at once. An IPv6 address
+    /// stands for its /64. Default: seven eighths of all, or 64 if that is more.
     pub max_connections_per_address: Option<u64>,
-    /// Bytes of all connections that are not safe yet; beyond this nothing is read. Default: 256 MiB.
+    /// The most bytes of all connections that are not safe yet; beyond this, the receiver stops
+    /// reading. Default: 256 MiB.
     pub max_bytes: usize,
-    /// The age at which a connection ends after its window, so that a balancer may move it. Default: none.
+    /// The age at which a connection ends after its window, so that a load balancer can move it.
+    /// Default: none.
     pub max_age: Option<Duration>,
-    /// The address of metrics and `/healthz` over HTTP; port 0 picks a free one. Default: they are not served.
+    /// The address of metrics and `/healthz` over HTTP; port 0 picks a free one. Default: none, so
+    /// they are not served.
     pub metrics: Option<Addresses>,
-    /// Whether the destination outlives the receiver, so that its owner closes it. Default: the receiver does.
+    /// Whether the destination outlives the receiver, so that its owner closes it. Default: the
+    /// receiver closes it.
     pub shared_destination: bool,
 }
 

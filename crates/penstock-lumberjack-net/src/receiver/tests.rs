@@ -11,7 +11,7 @@ use crate::{Batches, Chunk, Sender, SenderOptions, channel};
 
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Records what it is told.
+/// A destination that records its calls.
 #[derive(Debug, Default)]
 struct Recorder(Mutex<Vec<&'static str>>);
 
@@ -30,7 +30,7 @@ impl Destination for Recorder {
         None
     }
 
-    // Only a destination that detects replays hears of the ends of connections.
+    // Only a destination that detects replays is told when connections end.
     fn hash_seed(&self) -> Option<u64> {
         Some(0)
     }

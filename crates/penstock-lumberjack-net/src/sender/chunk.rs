@@ -29,7 +29,7 @@ impl Chunk {
         self.events.is_empty()
     }
 
-    /// Return the bytes of all events.
+    /// Return the total size of all events, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }

@@ -1,4 +1,4 @@
-//! Events from a column of Arrow.
+//! Events from a column of an Arrow batch.
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::{Array as _, RecordBatch};

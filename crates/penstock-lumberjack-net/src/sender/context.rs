@@ -13,27 +13,28 @@ use crate::Result;
 /// The use of several hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Hosts {
-    /// One at a time: the next one when it cannot be reached.
+    /// One host at a time; when it cannot be reached, the next one.
     #[default]
     Failover,
-    /// All of them, each by a connection of its own; windows go where there is room.
+    /// All hosts, with one connection each; windows go to the hosts that have room.
     Balance,
 }
 
 /// The options of a sender.
 #[derive(Debug, Clone)]
 pub struct SenderOptions {
-    /// `HOST:PORT` of the receivers, at least one.
+    /// The receivers, as `HOST:PORT`, at least one.
     pub hosts: Vec<String>,
     /// The use of several hosts. Default: fail-over.
     pub mode: Hosts,
-    /// The receivers that it trusts. Default: none, connections are plain.
+    /// The receivers that the sender trusts. Default: none, so connections are plain.
     pub tls: Option<ClientTls>,
     /// The name in the certificates. Default: the host.
     pub server_name: Option<String>,
-    /// Windows, numbers, compression.
+    /// The settings of windows, sequence numbers and compression.
     pub client: ClientConfig,
-    /// How long it tries while nothing is acknowledged; then sending fails. Default: forever.
+    /// How long the sender tries while no event is acknowledged; then sending fails. Default:
+    /// forever.
     pub give_up: Option<Duration>,
 }
 
@@ -55,9 +56,9 @@ impl SenderOptions {
 pub(super) struct Context {
     pub(super) options: SenderOptions,
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
-    /// zlib's level. The machines do not compress: the pool does.
+    /// zlib's level. The state machines do not compress: the thread pool does.
     pub(super) level: u32,
-    /// Notified when something was acknowledged, or failed.
+    /// Notified when events were acknowledged, or a lane failed.
     pub(super) room: Notify,
     closing: watch::Sender<Closing>,
 }
@@ -66,9 +67,9 @@ pub(super) struct Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Closing {
     Open,
-    /// It ends when everything is acknowledged.
+    /// The sender ends when all events are acknowledged.
     Closed,
-    /// It ends now.
+    /// The sender ends now.
     Abandoned,
 }
 

@@ -23,7 +23,7 @@ impl<'a> Host<'a> {
         Self { name, tls, has_received: false }
     }
 
-    /// Check received bytes: the first ones reveal another protocol.
+    /// Check received bytes: the first ones show whether the peer speaks another protocol.
     pub(super) fn on_receive(&mut self, bytes: &[u8]) -> Result<()> {
         if std::mem::replace(&mut self.has_received, true) {
             return Ok(());

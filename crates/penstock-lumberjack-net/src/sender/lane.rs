@@ -22,9 +22,9 @@ use super::context::Context;
 use super::host::Host;
 use crate::{Error, Result};
 
-/// The timeout of connecting to a host, handshake included.
+/// The time limit for connecting to a host, including the handshake.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The pause when no host could be reached: the first and the longest.
+/// The pause after no host could be reached: the first and the longest one.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
@@ -41,7 +41,7 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) client: Client,
-    /// Why the lane has ended.
+    /// The error that ended the lane.
     pub(super) failed: Option<Error>,
     /// Whether a caller waits for the open window.
     pub(super) wanted: bool,
@@ -58,7 +58,8 @@ impl Lane {
         lock(&self.state)
     }
 
-    /// Connect and send until the sender is closed and everything is acknowledged, or until it gives up.
+    /// Connect and send until the sender is closed and all events are acknowledged, or until it
+    /// gives up.
     pub(super) async fn drive(self: Arc<Self>, context: Arc<Context>) {
         let mut host = self.first;
         let (mut backoff, mut tried) = (Backoff::new(BACKOFF.0, BACKOFF.1), 0);
@@ -106,7 +107,7 @@ impl Lane {
         }
     }
 
-    /// Serve one connection; return `Ok` if it ended because there is nothing to send.
+    /// Serve one connection; return `Ok` if it ended because there is nothing left to send.
     async fn attempt(&self, context: &Context, host: usize) -> Result<()> {
         let name = context.host(host);
         let due = tokio::time::Instant::now() + CONNECT;
@@ -139,7 +140,8 @@ impl Lane {
             let due = match self.next(context, &mut compressing, &mut output)? {
                 Next::Due(due) => due,
                 Next::Done => {
-                    // An error means that the receiver has closed, which it may: everything is acknowledged.
+                    // An error means that the receiver has closed its end, which it may: all events
+                    // are acknowledged.
                     let _ = writing.shutdown().await;
                     return Ok(());
                 }
@@ -179,7 +181,8 @@ impl Lane {
         }
     }
 
-    /// Take the windows that may be sent. An open one is sent when none is in flight, so that few events need not wait.
+    /// Take the windows that may be sent. An open window is sent when none is in flight, so that a
+    /// few events need not wait.
     fn next(&self, context: &Context, compressing: &mut Compressing, output: &mut VecDeque<Bytes>) -> Result<Next> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -199,8 +202,8 @@ impl Lane {
                 continue;
             }
             let window = window.freeze();
-            // Not on the IO thread: compression would block other tasks, and several windows can be compressed in
-            // parallel.
+            // Not on the IO thread: compression would block other tasks, and several windows can be
+            // compressed in parallel.
             compressing.push_back(spawn_blocking(move || {
                 let (head, frames) = (window.slice(..Window::LENGTH.min(window.len())), window.get(Window::LENGTH..));
                 let frames = frames.unwrap_or_default();
@@ -223,7 +226,7 @@ enum Next {
     Done,
 }
 
-/// Write some of the bytes; without any, never return.
+/// Write some of the bytes; without any bytes, never return.
 async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: Option<&mut Bytes>) -> std::io::Result<()> {
     let Some(bytes) = bytes else { return std::future::pending().await };
     let written = stream.write(bytes).await?;

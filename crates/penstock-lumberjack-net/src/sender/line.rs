@@ -3,14 +3,15 @@ use crate::columns::is_object;
 
 /// Lines of a file, or of standard input, as events.
 ///
-/// A line that is a JSON object is sent as it is. Any other becomes `{"@timestamp": .., "message": LINE, "host":
-/// {"name": ..}, "log": {"offset": .., "file": {"path": ..}}}`, the names that Filebeat uses; as pairs it is `line`,
-/// `@timestamp`, `host`, `file` and `offset`, otherwise those of logstash-forwarder. Bytes that are not UTF-8 are
-/// written `\xHH`, with the tag `_charsetfailure`. The time distinguishes equal lines, which a receiver would otherwise
-/// take for a line sent again.
+/// A line that is a JSON object is sent unchanged. Any other line becomes `{"@timestamp": ..,
+/// "message": LINE, "host": {"name": ..}, "log": {"offset": .., "file": {"path": ..}}}`, in the
+/// names that Filebeat uses; as pairs, it becomes `line`, `@timestamp`, `host`, `file` and
+/// `offset`, which except for `@timestamp` are the names of logstash-forwarder. Bytes that are not
+/// UTF-8 are written as `\xHH`, with the tag `_charsetfailure`. The time distinguishes equal lines,
+/// which a receiver would otherwise treat as one line sent again.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
-    /// When lines were read, as RFC 3339 writes it.
+    /// The time at which the lines were read, in the format of RFC 3339.
     pub time: &'a str,
     /// The host name.
     pub host: &'a str,

@@ -31,7 +31,8 @@ use self::lane::Lane;
 pub use self::line::Line;
 use crate::{Error, Misuse, Result};
 
-/// Sends events and keeps them until they are acknowledged. It connects when there is something to send.
+/// A sender of events, which keeps them until they are acknowledged. It connects when there are
+/// events to send.
 pub struct Sender(PerProcess<Arc<Shared>>);
 
 struct Shared {
@@ -41,20 +42,20 @@ struct Shared {
     order: Mutex<LaneAssignments>,
 }
 
-/// The lanes that have the events, in the order in which they were sent.
+/// The lanes to which events were assigned, in the order in which the events were sent.
 #[derive(Debug, Default)]
 struct LaneAssignments {
     assigned: u64,
     acknowledged: u64,
     runs: VecDeque<Run>,
-    /// Events assigned to each lane.
+    /// The number of events assigned to each lane.
     lanes: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Run {
     lane: usize,
-    /// The number of the lane's events up to its end, and of all events.
+    /// The number of the lane's events up to the end of the run; `end` is that of all events.
     lane_end: u64,
     end: u64,
 }
@@ -102,11 +103,11 @@ impl Sender {
         Ok(Self(PerProcess::new(shared)))
     }
 
-    /// Send events; return once all of them are in windows, which waits while too many are in flight. Return the number
-    /// of events since the beginning, these included.
+    /// Send events; return once all of them are in windows, which takes time while too many are in
+    /// flight. Return the number of events sent since the beginning, including these.
     ///
-    /// Fails as a limit, sending none, where an event is larger than receivers accept. If the future is dropped, some
-    /// of them may be sent.
+    /// Fails as a limit, without sending any event, if one is larger than receivers accept. If the
+    /// future is dropped, some of the events may be sent.
     pub async fn send(&self, chunk: &Chunk) -> Result<u64> {
         let shared = self.0.get()?;
         chunk.check(&shared.context.options.client.limits)?;
@@ -124,7 +125,8 @@ impl Sender {
         }
     }
 
-    /// Wait until this many events since the beginning are acknowledged; open windows are sent at once.
+    /// Wait until this many events since the beginning are acknowledged. Open windows are sent at
+    /// once.
     pub async fn acknowledged(&self, events: u64) -> Result<()> {
         let shared = self.0.get()?;
         shared.send_open_windows();
@@ -150,7 +152,8 @@ impl Sender {
         self.0.get()?.watermark()
     }
 
-    /// Accept no more events, wait up to `grace` for the acknowledgements, and end. Fails where some are missing.
+    /// Accept no more events, wait up to `grace` for the acknowledgements, and end. Fails if some
+    /// are missing.
     pub async fn close(&self, grace: Duration) -> Result<()> {
         let shared = self.0.get()?;
         shared.close(Closing::Closed);
@@ -163,7 +166,7 @@ impl Sender {
         flushed.unwrap_or_else(|_| Err(missing()))
     }
 
-    /// End now, even if events are not acknowledged.
+    /// End now, even if some events are not acknowledged.
     pub fn abandon(&self) {
         // In a forked child the sender belongs to the parent.
         if let Ok(shared) = self.0.get() {
@@ -199,8 +202,8 @@ impl Shared {
         }
     }
 
-    /// Assign events to lanes that have room; return where it stopped. After a window's worth it continues with the
-    /// next lane.
+    /// Assign events to lanes that have room; return the index of the first event that is left. When a
+    /// lane wants no more events, the next lane follows.
     fn assign(&self, chunk: &Chunk, mut at: usize) -> Result<usize> {
         // The lock is held while lanes take events, so that the order of the lanes' events is that of the assignments.
         let mut order = self.order();

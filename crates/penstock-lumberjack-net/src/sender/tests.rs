@@ -17,7 +17,7 @@ fn identity(dir: &Path) -> Identity {
     Identity::Development { dir: dir.to_owned() }
 }
 
-/// What a sender says that tries once.
+/// Check the error message of a sender that tries once.
 fn fails(to: SocketAddr, fingerprint: Option<Fingerprint>, words: &[&str]) {
     let tls = fingerprint.map(|pinned| ClientTls { trust: Trust::Fingerprint(pinned), identity: None });
     let options = SenderOptions { tls, give_up: Some(Duration::ZERO), ..SenderOptions::new(vec![to.to_string()]) };
@@ -34,7 +34,7 @@ fn fails(to: SocketAddr, fingerprint: Option<Fingerprint>, words: &[&str]) {
     }
 }
 
-/// A host that takes one connection, reads something, and answers so.
+/// Start a host that accepts one connection, reads some bytes, and sends this answer.
 fn answers(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

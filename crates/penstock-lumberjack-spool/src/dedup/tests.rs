@@ -4,7 +4,7 @@ use super::*;
 
 const END: Position = Position { segment: 1, row: 9 };
 
-/// A spool's memory of one sender.
+/// The history of senders, and the connections that have sent something.
 #[derive(Default)]
 struct Memory(Recent, HashMap<u64, bool>);
 
@@ -12,14 +12,14 @@ impl Memory {
     fn with(broken: &[(u64, &[u64])]) -> Self {
         let mut memory = Self::default();
         for (connection, hashes) in broken {
-            // Each is acknowledged by itself, so what is sent again may begin with any.
+            // Each event is a batch of its own, so a repetition may begin with any of them.
             hashes.iter().for_each(|hash| assert_eq!(memory.taken(*connection, &[*hash]), 0));
             memory.0.broke(&"a".into(), *connection);
         }
         memory
     }
 
-    /// So many of these events were taken before.
+    /// Take events of a connection; return how many of them were taken before.
     fn taken(&mut self, connection: u64, hashes: &[u64]) -> usize {
         self.taken_of("a", connection, hashes, u32::MAX)
     }
@@ -61,7 +61,7 @@ fn what_a_new_connection_begins_with_is_compared_up_to_the_first_difference() {
         assert_eq!(memory.taken(1, window), 0);
     }
     memory.broke(1);
-    // The windows are cut otherwise, and the last goes on with what is new.
+    // The windows are cut differently, and the last one continues with new events.
     assert_eq!((memory.taken(2, &[3]), memory.taken(2, &[4, 5, 4]), memory.taken(2, &[5, 6])), (1, 3, 1));
     let mut memory = Memory::with(&[(1, &[1, 2, 3, 4, 5])]);
     assert_eq!((memory.taken(2, &[3, 4]), memory.taken(2, &[5, 6]), memory.taken(2, &[1, 2])), (2, 1, 0));
@@ -73,7 +73,7 @@ fn what_a_new_connection_begins_with_is_compared_up_to_the_first_difference() {
 fn a_part_of_a_window_counts_and_so_does_its_rest() {
     assert_eq!(Memory::with(&[(1, &[1, 2, 3])]).taken(2, &[1, 2, 3, 4, 5]), 3);
     assert_eq!(Memory::with(&[(1, &[1, 2, 3, 4, 5])]).taken(2, &[4, 5]), 2);
-    // In the midst, and then something else: nobody sends again so.
+    // A repetition from the middle that does not reach the end is none.
     assert_eq!(Memory::with(&[(1, &[1, 2, 3, 4, 5])]).taken(2, &[2, 3, 9]), 0);
     assert_eq!(Memory::with(&[(1, &[7, 7, 7, 1, 7, 7])]).taken(2, &[7, 7, 7, 7]), 2);
 }
@@ -87,14 +87,14 @@ fn what_is_sent_again_begins_behind_an_acknowledgement_and_goes_on_to_the_end() 
         memory.taken(2, events)
     };
     assert_eq!((begins_with(&[1, 2]), begins_with(&[3, 4]), begins_with(&[3, 4, 5])), (2, 2, 2));
-    // No acknowledgement ended before these.
+    // No batch ended before these events.
     assert_eq!((begins_with(&[2]), begins_with(&[2, 3]), begins_with(&[4]), begins_with(&[4, 5])), (0, 0, 0, 0));
-    // The longest ending that fits does not begin where it may, a shorter one does.
+    // The longest matching suffix does not begin a batch, but a shorter one does.
     let mut memory = Memory::default();
     assert_eq!((memory.taken(1, &[7, 7]), memory.taken(1, &[7])), (0, 0));
     memory.broke(1);
     assert_eq!(memory.taken_of("a", 2, &[7, 7, 8], u32::MAX), 1);
-    // What goes on otherwise was another sender, and so was all of the batch.
+    // A connection that continues differently is another sender's, and its whole batch is new.
     let mut memory = Memory::with(&[(1, &[1, 2, 3, 4])]);
     assert_eq!((memory.taken(2, &[1, 2]), memory.taken(2, &[3, 9])), (2, 0));
     let mut memory = Memory::with(&[(1, &[1, 2, 3, 4])]);
@@ -128,11 +128,11 @@ fn equal_events_of_connections_that_are_open_or_have_ended_are_new() {
     }
     assert!(memory.0.senders.is_empty(), "nothing is left of them");
     assert_eq!((memory.taken(10, &[7]), memory.taken(11, &[7]), memory.taken(11, &[7])), (0, 0, 0));
-    // The other one is no sender's second try, whatever becomes of this one.
+    // The other connection was open at the same time, so it repeats nothing after this one breaks.
     memory.broke(10);
     assert_eq!(memory.taken(11, &[7]), 0);
     assert_eq!(memory.taken(12, &[7]), 1);
-    // It was sent again, and that is that.
+    // The events were sent again, and are forgotten.
     memory.ended(12);
     assert_eq!(memory.taken(13, &[7]), 0);
 }
@@ -152,18 +152,18 @@ fn only_what_may_not_have_been_acknowledged_is_remembered() {
 fn a_connection_that_breaks_while_it_sends_again_leaves_the_whole_to_the_next() {
     let mut memory = Memory::with(&[(1, &[1, 2, 3, 4])]);
     assert_eq!(memory.taken(2, &[1, 2]), 2);
-    // Nobody else sends it again meanwhile.
+    // Meanwhile, no other connection can repeat the same events.
     assert_eq!(memory.taken(9, &[3, 4]), 0);
     memory.broke(2);
     assert_eq!((memory.taken(3, &[2, 3]), memory.taken(3, &[4, 5])), (2, 1));
     memory.ended(3);
     assert_eq!(memory.taken(4, &[1, 2]), 0);
-    // One that ends properly leaves what it did not come to.
+    // A connection that ends cleanly leaves the events that it did not get to.
     let mut memory = Memory::with(&[(1, &[1, 2, 3, 4])]);
     assert_eq!(memory.taken(2, &[1, 2]), 2);
     memory.ended(2);
     assert_eq!((memory.taken(3, &[1]), memory.taken(4, &[3, 4, 5])), (0, 2));
-    // One that goes on with something else was another sender behind the same address.
+    // A connection that continues with other events is of another sender behind the same address.
     let mut memory = Memory::with(&[(1, &[1, 2, 3, 4])]);
     assert_eq!((memory.taken(2, &[1, 2]), memory.taken(2, &[9])), (2, 0));
     assert_eq!((memory.taken(3, &[1, 2, 3]), memory.taken(3, &[8, 4])), (3, 0));
@@ -180,7 +180,7 @@ fn senders_are_apart_and_memory_is_bounded() {
     }
     let kept = (10..110).filter(|connection| memory.0.knows(&"a".into(), *connection)).collect::<Vec<_>>();
     assert_eq!(kept, (110 - BROKEN as u64..110).collect::<Vec<_>>(), "the least recently used went first");
-    // Of one sender, and of all.
+    // The limit for one sender, and the limits for all.
     let many: Vec<u64> = (0..OF_CONNECTION as u64).collect();
     for connection in 200..210 {
         memory.taken(connection, &many);

@@ -21,7 +21,7 @@ use crate::{
     Unreadable, plan,
 };
 
-/// In memory, where there is such a place: thousands of crash images are opened.
+/// Make a folder in memory where possible, because thousands of crash images are opened.
 fn quick_folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
@@ -91,7 +91,7 @@ fn unreadable(error: &Error) -> Option<&Unreadable> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
-/// The first and the last row that an error tells to be lost.
+/// Return the first and the last row that an error names as lost.
 fn lost_rows(error: &Error) -> Option<(u64, u64)> {
     match unreadable(error)? {
         Unreadable::Rows { first, last, .. } => Some((*first, *last)),
@@ -103,7 +103,7 @@ fn folder_store(folder: &Path) -> Arc<dyn Store> {
     Arc::new(FolderStore::open(folder).unwrap())
 }
 
-/// A spool on a disk in memory; the folder of this machine has its lock alone.
+/// Open a spool on a disk in memory; the real folder has only its lock.
 fn open_on(disk: &MemoryDisk, folder: &Path) -> Arc<Spool> {
     let opened = folder::open(Arc::new(disk.clone()), folder, Ack::Spool).unwrap();
     Spool::with(options(folder), opened).unwrap()
@@ -121,7 +121,7 @@ fn what_is_acknowledged_is_there_after_a_restart_and_for_other_processes() {
         take(&spool, 1, round * 10..round * 10 + 4).unwrap();
         let expected: Vec<u32> = (0..=round).flat_map(|round| round * 10..round * 10 + 4).collect();
         assert_eq!(all(&spool.store().unwrap()), expected);
-        // It is still being written.
+        // The segment is still being written.
         assert_eq!(all(&folder_store(folder.path())), expected);
         assert!(matches!(Spool::open(options(folder.path())), Err(Error::Local(penstock_io::Error::Busy(_)))));
         spool.close().unwrap();
@@ -133,7 +133,8 @@ fn what_is_acknowledged_is_there_after_a_restart_and_for_other_processes() {
 #[test]
 fn what_was_sent_again_is_forgotten_on_disk_too() {
     let folder = tempfile::tempdir().unwrap();
-    // It broke; it was sent again; what is equal then is new, and so it is after another restart.
+    // Connection 1 breaks and 2 repeats its events; then equal events are new, also after another
+    // restart.
     for (connection, clean, duplicates) in [(1, false, 0), (2, true, 2), (3, true, 0), (4, true, 0)] {
         let spool = Spool::open(options(folder.path())).unwrap();
         take(&spool, connection, 0..2).unwrap();
@@ -159,7 +160,7 @@ fn a_segment_that_is_torn_at_any_byte_has_its_whole_records() {
     for cut in 0..=whole.len() {
         let mut torn = whole[..cut].to_vec();
         if cut % 8 == 0 {
-            // What was written in another order: zeros up to somewhere.
+            // The sectors were written out of order: zeros follow.
             torn.resize(cut + cut % 97, 0);
         }
         fs::write(image.path().join(name), torn).unwrap();
@@ -206,7 +207,7 @@ fn an_byte_that_changed_on_disk_is_never_taken_for_an_event() {
             }
             Ok(rows)
         });
-        // An index that changed is made anew from the records.
+        // A damaged index is rebuilt from the records.
         assert!(matches!(read, Ok(2) | Err(_)), "byte {at}: {read:?}");
     }
 }
@@ -223,7 +224,7 @@ fn a_segment_whose_header_changed_is_named_and_written_again_where_a_record_is_b
         let (mut changed, mut zeroed) = (whole.clone(), whole.clone());
         changed[50] ^= 0x41;
         zeroed[..752].fill(0);
-        // Only the last one may be torn.
+        // Only the last segment may be torn.
         let torn = (path != &paths[2]).then(|| whole[..100].to_vec());
         for damaged in [changed, zeroed].into_iter().chain(torn) {
             fs::write(path, &damaged).unwrap();
@@ -262,7 +263,7 @@ fn a_number_is_never_used_again_and_no_position_is_beyond_the_end() {
     let at = |segment, row| Position { segment, row };
     spool.commit("a", at(2, 5)).unwrap();
     for store in [spool.store().unwrap(), store] {
-        // Whoever had seen the first one empty goes on.
+        // A reader that had seen the first segment empty continues.
         assert_eq!(plan(&*store, at(1, 0), None, ALL).unwrap().end, at(2, 5));
         for fits in [at(2, 5), at(3, 0)] {
             assert_eq!(plan(&*store, fits, None, ALL).unwrap(), Plan { pieces: Vec::new(), end: fits });
@@ -294,7 +295,7 @@ fn what_is_sent_again_is_acknowledged_and_not_stored_twice_even_after_a_restart(
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(options(folder.path())).unwrap();
     take(&spool, 1, 0..10).unwrap();
-    // A part of a window, and then the whole of it over a new connection.
+    // A part of a window, and then the whole window over a new connection.
     block_on(spool.take(Delivery { first: 10, ..delivery(1, 10..13) })).unwrap().unwrap();
     ended(&spool, 1, false);
     take(&spool, 2, 10..20).unwrap();
@@ -302,7 +303,7 @@ fn what_is_sent_again_is_acknowledged_and_not_stored_twice_even_after_a_restart(
     assert_eq!(spool.counters().unwrap().duplicates, 3);
     drop(spool);
     let spool = Spool::open(options(folder.path())).unwrap();
-    // What it had sent again counts as well.
+    // Events that connection 2 had sent again count as well.
     take(&spool, 1, 10..20).unwrap();
     block_on(spool.take(Delivery { first: 10, ..delivery(1, 20..22) })).unwrap().unwrap();
     assert_eq!(all(&spool.store().unwrap()), (0..22).collect::<Vec<_>>());
@@ -324,14 +325,14 @@ fn equal_events_of_connections_that_ended_are_all_stored_even_after_a_restart() 
             take(&spool, connection, 7..8).unwrap();
             ended(&spool, connection, true);
         }
-        // One that is open says the same as another that is.
+        // Two open connections send the same event.
         take(&spool, 10, 7..8).unwrap();
         take(&spool, 11, 7..8).unwrap();
         ended(&spool, 10, true);
         ended(&spool, 11, true);
         assert_eq!(all(&spool.store().unwrap()), vec![7; 7 * (round + 1)]);
         assert_eq!(spool.counters().unwrap().duplicates, 0);
-        // Ends of connections are between the rows of a piece, and are none.
+        // The ends of connections lie between the rows of a piece, and do not split it.
         let planned = plan(&*folder_store(folder.path()), Position::default(), None, ALL).unwrap();
         assert_eq!(planned.pieces.len(), round + 1, "a piece for each segment");
     }
@@ -341,7 +342,7 @@ fn equal_events_of_connections_that_ended_are_all_stored_even_after_a_restart() 
 fn an_end_that_waits_for_the_disk_with_what_was_sent_again_is_heard_first() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(options(folder.path())).unwrap();
-    // All of it may wait for one group.
+    // All messages may be in one group.
     let before = spool.take(delivery(1, 0..3));
     let first = spool.take(Delivery { first: 3, ..delivery(1, 3..5) });
     ended(&spool, 1, false);
@@ -376,7 +377,8 @@ fn a_full_disk_refuses_and_what_was_refused_may_come_again() {
     let spool = open_on(&disk, folder.path());
     let store = spool.store().unwrap();
     take(&spool, 1, 0..3).unwrap();
-    // Half of it is there, behind a record, and behind a header; and it cannot be cut off at once.
+    // A partial record is in the file, after a record and then after a header, and the first
+    // truncation fails.
     for (connection, before) in [(1, 0), (2, 4)] {
         disk.fail(disk.calls() + before, Fault::Short, 2);
         assert!(is_full(&take(&spool, connection, 3..6).unwrap_err()));
@@ -419,7 +421,7 @@ fn a_full_spool_waits_until_every_reader_has_committed() {
     let gone = plan(&*store, Position { segment: 1, row: 0 }, None, ALL).unwrap_err();
     assert_eq!(missing(&gone), Some(Missing::Segment { segment: 1 }), "{gone}");
     drop(spool);
-    // How far they are outlives the process.
+    // The readers' positions survive a restart.
     let spool = Spool::open(small).unwrap();
     assert!(spool.commit("c", Position { segment: 1_000, row: 0 }).is_err());
     spool.commit("a", Position::default()).unwrap();
@@ -435,13 +437,13 @@ fn a_reader_commits_on_a_full_disk_and_makes_room() {
     (0..6).for_each(|round| take(&spool, 1, round..round + 1).unwrap());
     let store = spool.store().unwrap();
     let end = plan(&*store, Position::default(), None, ALL).unwrap().end;
-    // There is no room for how far it is before a segment has gone.
+    // There is no room to store the position until a segment is removed.
     disk.fail(disk.calls(), Fault::Full, 1);
     spool.commit("query", end).unwrap();
     assert!(all(&store).len() < 4, "{:?}", all(&store));
     let readers = String::from_utf8(disk.read(&folder.path().join("readers.json")).unwrap()).unwrap();
     assert!(readers.contains(&format!("[{},{}]", end.segment, end.row)), "{readers}");
-    // Where nothing can go, it is an error.
+    // Where no segment can be removed, the commit fails.
     take(&spool, 1, 6..7).unwrap();
     let next = plan(&*store, end, None, ALL).unwrap().end;
     disk.fail(disk.calls(), Fault::Full, 100);
@@ -466,7 +468,8 @@ fn with_ack_commit_nothing_is_acknowledged_before_it_is_committed() {
     assert!(block_on(taken).unwrap().is_err(), "nobody may think that it is committed");
     let spool = Spool::open(commit).unwrap();
     spool.commit("query", Position { segment: 1, row: 5 }).unwrap();
-    // Sent again, because it was not acknowledged; it is in the spool, and committed.
+    // Sent again, because it was not acknowledged; the spool has the events, and they are
+    // committed.
     take(&spool, 1, 0..5).unwrap();
     assert_eq!(all(&spool.store().unwrap()).len(), 5);
 }
@@ -524,7 +527,8 @@ fn a_reader_elsewhere_needs_the_key_and_sees_the_same_rows() {
     let stranger = ClientTls { trust: Trust::Fingerprint("00".repeat(32).parse().unwrap()), identity: None };
     let stranger = RemoteStore::new(&stranger, service.address(), Some("localhost"), "sixteen bytes...").unwrap();
     assert!(stranger.spool().is_err());
-    // Another certificate, while the service is open: those who are connected go on, others get the new one.
+    // The certificate changes while the service is open: connected readers continue, and new ones
+    // get the new certificate.
     let before = service.fingerprint();
     assert!(!service.reload().unwrap());
     let other = ServerTls { identity: Identity::Development { dir: folder.path().join("other") }, client_ca: None };

@@ -36,7 +36,8 @@ fn who_opens_a_spool_in_a_store_shuts_out_who_wrote_it_before() {
     for round in 1..5 {
         take_of(&second, "b", round * 10..round * 10 + 2).unwrap();
     }
-    // What every reader has read goes, and with it the numbers that the first one would write next.
+    // Segments that every reader has read are removed, and with them the numbers that the first
+    // writer would use next.
     let end = plan(&*store, Position::default(), None, ALL).unwrap().end;
     second.commit("query", end).unwrap();
     let before = all(&store);
@@ -46,7 +47,7 @@ fn who_opens_a_spool_in_a_store_shuts_out_who_wrote_it_before() {
         assert!(place.contains("memory://logs/spool"), "{error}");
     }
     assert_eq!(first.counters().unwrap().refused, 3);
-    // It takes no reader's word either, and removes nothing.
+    // The first writer accepts no commits either, and removes nothing.
     let committed = first.commit("other", Position { segment: 1, row: 2 });
     assert!(matches!(committed, Err(Error::Local(penstock_io::Error::Busy(_)))), "{committed:?}");
     take_of(&second, "b", 60..62).unwrap();
@@ -75,7 +76,8 @@ fn a_segment_that_is_put_while_another_receiver_comes_is_refused_and_that_one_kn
     assert_eq!(second.counters().unwrap().duplicates, 2);
 }
 
-/// A store behind whose second segment somebody else opens the spool, before its writer hears that it is there.
+/// A store that lets another receiver open the spool when its second segment is put, before the put
+/// returns.
 #[derive(Debug)]
 struct Hooked {
     inner: Arc<InMemory>,

@@ -1,4 +1,4 @@
-//! Power that is cut and calls that fail, at every call.
+//! Power cuts and failed calls, at every call.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::failures::{write_end, write_group};
 use super::recovery::readable;
 use super::*;
 
-/// What was said of events, each of which has a number of its own.
+/// The answers to batches of events; every event has its own number.
 #[derive(Debug, Default)]
 struct Said {
     taken: BTreeSet<u32>,
@@ -17,7 +17,7 @@ struct Said {
 }
 
 impl Said {
-    /// Writes a group of this many batches.
+    /// Write a group of this many batches.
     fn group(&mut self, writer: &mut Writer, batches: u32) {
         let events = (self.next..self.next + batches).map(|number| (u64::from(number), 2 * number..2 * number + 2));
         let events: Vec<_> = events.collect();
@@ -27,7 +27,7 @@ impl Said {
         }
     }
 
-    /// Some groups of a process, with ends of connections among them.
+    /// Write some groups of a process, with ends of connections among them.
     fn groups(&mut self, writer: &mut Writer) {
         for group in 0..6 {
             self.group(writer, 1 + group % 2);
@@ -37,7 +37,8 @@ impl Said {
         }
     }
 
-    /// Checks that a start finds what was taken, once, in its order, and goes on. Where `settled`, nothing that was refused is there.
+    /// Check that a start finds the acknowledged events once and in order, and can write more.
+    /// Where `settled`, no refused event may be there.
     fn check(&self, disk: &MemoryDisk, folder: &Path, settled: bool, when: &str) {
         let spool = open_on(disk, folder);
         let store = spool.store().unwrap();
@@ -56,12 +57,12 @@ impl Said {
 }
 
 fn open(disk: &MemoryDisk, folder: &Path) -> Result<Writer> {
-    // A segment is full with a few groups.
+    // A few groups fill a segment.
     let options = SpoolOptions { segment_bytes: 3_000, ..options(folder) };
     Writer::new(options, folder::open(Arc::new(disk.clone()), folder, Ack::Spool)?)
 }
 
-/// Two processes, of which the first one is killed.
+/// Run two processes, of which the first one is killed.
 fn run(disk: &MemoryDisk, folder: &Path) -> Said {
     let mut said = Said::default();
     for is_killed in [true, false] {
@@ -164,7 +165,7 @@ fn what_was_refused_does_not_come_back_once_the_same_process_has_written_more() 
     assert!(refused > 300, "{refused}");
 }
 
-/// A spool whose process was killed, with two records in an open segment.
+/// Make a spool whose process was killed, with two records in an open segment.
 fn killed(folder: &Path) -> (MemoryDisk, std::path::PathBuf) {
     let disk = MemoryDisk::default();
     let opened = folder::open(Arc::new(disk.clone()), folder, Ack::Spool).unwrap();
@@ -172,7 +173,7 @@ fn killed(folder: &Path) -> (MemoryDisk, std::path::PathBuf) {
     (disk, folder.join("00000000000000000001.segment"))
 }
 
-/// Lets the disk be full behind some calls of a start, for the next ones.
+/// Make the disk full for some calls, after the first `before` calls of a start.
 fn fill(disk: &MemoryDisk, folder: &Path, before: u64, calls: u64) {
     let first = disk.calls();
     make_folder(disk, folder).unwrap();
@@ -207,7 +208,7 @@ fn a_damaged_segment_that_cannot_be_written_again_stays_as_it_is_with_one_copy_h
         names.into_iter().filter(|name| name.contains(".damaged")).collect::<Vec<_>>()
     };
     for _ in 0..3 {
-        // Behind the sync of the file, its second name, and the sync of the folder.
+        // The copy is made: the file was synced and linked, and the folder synced.
         fill(&disk, folder.path(), 3, 1_000);
         let error = open(&disk, folder.path()).map(drop).unwrap_err().to_string();
         assert!(error.contains("cannot copy, so nothing is changed"), "{error}");

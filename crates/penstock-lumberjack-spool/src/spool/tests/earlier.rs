@@ -9,7 +9,7 @@ fn seal(bytes: &mut Vec<u8>, start: usize) {
     bytes.extend_from_slice(&hash.to_le_bytes());
 }
 
-/// What the first format had of a segment, and where each of its records ends.
+/// Convert a segment to the first format; also return where each of its records ends.
 fn first_format(image: &Image, with_footer: bool) -> (Vec<u8>, Vec<usize>) {
     let header = read_header(&image.whole[..image.whole.len().min(MAX_HEADER as usize)]).unwrap();
     let mut bytes = image.whole[..image.ends[0] - 8].to_vec();
@@ -64,7 +64,7 @@ fn a_spool_of_an_earlier_build_is_read_and_every_position_stays_what_it_was() {
             let rest = plan(&*store, Position { segment: 1, row: 5 }, None, ALL).unwrap();
             assert_eq!(numbers_of(&store, &rest.pieces)[..3], [5, 6, 7]);
             assert_eq!(all(&folder_store(image.folder.path()))[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
-            // Its hashes are compared with nothing.
+            // Hashes of the first format are not used.
             take(&spool, 10 + round, 0..2).unwrap();
             spool.ended(ConnectionEnd { sender: "192.0.2.1".into(), connection: 10 + round, clean: true });
             spool.close().unwrap();

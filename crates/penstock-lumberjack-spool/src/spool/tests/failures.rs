@@ -1,4 +1,4 @@
-//! Writes that fail, and readers that say more than they can know.
+//! Failed writes, and readers that commit more than the spool has.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use penstock_log::{Disk as _, Writer as _};
 
 use super::*;
 
-/// Hands batches to a writer together, and gives what it says of each.
+/// Pass batches to a writer as one group; return its answers.
 pub(super) fn write_group(writer: &mut Writer, batches: &[(u64, Range<u32>)]) -> Vec<Result<()>> {
     let (mut group, mut answers) = (Vec::new(), Vec::new());
     for (connection, events) in batches {
@@ -22,7 +22,7 @@ pub(super) fn write_end(writer: &mut Writer, connection: u64) {
     writer.write(&mut vec![Message::Ended(ConnectionEnd { sender: "192.0.2.1".into(), connection, clean: true })]);
 }
 
-/// A spool whose disk fails, without a thread.
+/// A spool on a disk that fails, without a thread.
 struct Writing {
     folder: tempfile::TempDir,
     disk: MemoryDisk,
@@ -47,13 +47,13 @@ impl Writing {
         write_group(&mut self.writer, batches).into_iter().for_each(|answer| assert!(answer.is_err()));
     }
 
-    /// Checks what is there, for its own readers and for those in other processes.
+    /// Check the rows, for readers in this process and in others.
     fn check(&self, expected: &[u32]) {
         assert_eq!(all(&self.store), expected);
         assert_eq!(all(&store_on(&self.disk, self.folder.path())), expected);
     }
 
-    /// Gives what a killed process leaves in the folder, and what a power cut does.
+    /// Return the folder as a killed process leaves it, and as power cuts leave it.
     fn die(self) -> (tempfile::TempDir, Vec<MemoryDisk>) {
         let images = std::iter::once(self.disk.copy()).chain((0..8).map(|seed| self.disk.crash(seed))).collect();
         (self.folder, images)
@@ -103,11 +103,12 @@ fn a_torn_end_does_not_cost_a_start_on_a_full_disk() {
             assert_eq!(spool.counters().unwrap().damaged, 0, "call {call}");
         }
     }
-    // The file that would have taken its place cannot be made, written, synced or named.
+    // The new file cannot be made, written, synced or renamed.
     assert_eq!(shortened, 5);
 }
 
-/// Calls before the sync of a group: the write, and where it is the first one what makes the file durable with its header.
+/// Return the number of calls before the sync of a group: the write, and for the first group also
+/// those that make the header durable.
 const fn before_sync(is_first: bool) -> u64 {
     if is_first { 5 } else { 1 }
 }
@@ -119,8 +120,8 @@ fn what_a_failed_write_has_left_is_never_taken_for_an_event() {
         if !before.is_empty() {
             writing.take(1, 10..13);
         }
-        // Two records that are refused, and that lie in the file all the same: it is not synced, and cannot be cut at once.
-        // The next one is as long as the first of them, and has as many rows.
+        // Two refused records stay in the file: the sync fails, and the file cannot be truncated at
+        // once. The next record is as long as the first of them, and has as many rows.
         writing.disk.fail(writing.disk.calls() + before_sync(before.is_empty()), Fault::Io, 2);
         writing.refuse(&[(2, 20..23), (3, 30..33)]);
         writing.take(4, 40..43);
@@ -137,10 +138,10 @@ fn nothing_is_written_behind_a_failed_write_before_its_segment_has_ended() {
         if !before.is_empty() {
             writing.take(1, 10..13);
         }
-        // The sync, the cut, and two ends of the segment.
+        // The sync, the truncation, and two attempts to end the segment fail.
         writing.disk.fail(writing.disk.calls() + before_sync(before.is_empty()), Fault::Io, 4);
         writing.refuse(&[(2, 20..23)]);
-        // This one finds the segment as the first one left it.
+        // The second group finds the segment as the first one left it.
         writing.refuse(&[(3, 30..33)]);
         writing.take(4, 40..43);
         writing.take(5, 50..53);
@@ -156,7 +157,7 @@ fn the_end_of_a_connection_that_was_not_synced_outlives_a_failed_write() {
     writing.take(1, 10..13);
     write_end(&mut writing.writer, 1);
     let [_, end] = writing.store.segments(1, 1).unwrap()[0].entries[..] else { panic!("it is not there") };
-    // What the system may have forgotten when a sync fails.
+    // The unsynced record may be lost when a sync fails.
     let path = writing.folder.path().join("00000000000000000001.segment");
     let mut bytes = writing.disk.read(&path).unwrap();
     let length = bytes.len();
@@ -190,7 +191,7 @@ fn a_reader_cannot_commit_what_is_not_there() {
     while all(&store).len() < 5 {
         std::thread::yield_now();
     }
-    // The segment is open: more may come in it, and nobody has read that.
+    // The segment is open: more rows may arrive in it, which no reader has read.
     [at(1, 6), at(1, u64::MAX), at(2, 0), at(2, 1), at(9, 0)].into_iter().for_each(refuses);
     spool.commit("query", at(1, 5)).unwrap();
     block_on(first).unwrap().unwrap();
@@ -203,7 +204,7 @@ fn a_reader_cannot_commit_what_is_not_there() {
     spool.commit("query", at(1, 7)).unwrap();
     block_on(second).unwrap().unwrap();
     spool.close().unwrap();
-    // The segment has ended, and nothing comes in it.
+    // The segment has ended, so no more rows arrive in it.
     spool.commit("query", at(2, 0)).unwrap();
 }
 
@@ -216,7 +217,7 @@ fn a_writer_with_many_windows_on_their_way_loses_nothing_when_it_sends_them_agai
         let batch = Delivery { first, confirmed, ..delivery(connection, number * 2..number * 2 + 2) };
         block_on(spool.take(batch)).unwrap().unwrap();
     };
-    // Five windows were on their way; four were read, and no acknowledgement arrived.
+    // Five windows were in flight; the spool read four, and no acknowledgement arrived.
     (0..4).for_each(|number| window(1, number, number));
     ended(&spool, 1, false);
     (0..6).for_each(|number| window(2, number, number));
@@ -226,7 +227,8 @@ fn a_writer_with_many_windows_on_their_way_loses_nothing_when_it_sends_them_agai
     let mut stored = all(&spool.store().unwrap());
     stored.sort_unstable();
     let counts = |number| stored.iter().filter(|stored| **stored == number).count();
-    // What is remembered is not what the second one began with: twice is allowed, and not at all is not.
+    // The history does not reach back to where connection 2 began. Events may be stored twice, but
+    // never be lost.
     (0..8).for_each(|number| assert!((1..=2).contains(&counts(number)), "{number}: {stored:?}"));
     (8..12).for_each(|number| assert_eq!(counts(number), 2, "{number}: {stored:?}"));
 }

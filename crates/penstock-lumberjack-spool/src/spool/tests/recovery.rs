@@ -1,4 +1,4 @@
-//! Damage on disk: what it costs, and what it must not.
+//! Damage on disk: which rows it loses, and which it must not lose.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use penstock_testkit::cores::divide;
 use super::*;
 
 pub(super) const NAME: &str = "00000000000000000001.segment";
-/// Rows of each record.
+/// The rows of each record.
 const ROWS: [u32; 4] = [2, 1, 3, 2];
 
-/// An open segment of several records, with the byte at which each ends, and the spool's ID beside it.
+/// An open segment of several records, in a folder with the spool's ID.
 pub(super) struct Image {
     pub(super) folder: tempfile::TempDir,
     pub(super) whole: Vec<u8>,
-    /// Where the header ends, and each record.
+    /// The ends of the header and of each record, in bytes.
     pub(super) ends: Vec<usize>,
 }
 
@@ -35,7 +35,7 @@ impl Image {
         Self { folder, whole, ends }
     }
 
-    /// Leaves nothing but these bytes of the segment.
+    /// Replace the segment and its copies by a segment of these bytes.
     pub(super) fn put(&self, bytes: &[u8]) {
         for entry in fs::read_dir(self.folder.path()).unwrap() {
             let path = entry.unwrap().path();
@@ -57,11 +57,11 @@ impl Image {
         Spool::open(options(self.folder.path())).unwrap()
     }
 
-    /// Change a bit, and check what it costs.
+    /// Change a bit, and check which rows are lost.
     fn change(&self, at: usize, bit: usize) {
         let all_rows: u64 = ROWS.iter().map(|rows| u64::from(*rows)).sum();
         let record = self.ends.iter().filter(|end| **end <= at).count().checked_sub(1);
-        // The header costs nothing.
+        // Damage to the header loses no row.
         let lost = record.map_or(0..0, Self::rows_of);
         let mut changed = self.whole.clone();
         changed[at] ^= 1 << bit;
@@ -86,7 +86,7 @@ impl Image {
         }
     }
 
-    /// What is left out is said to be, and what comes goes on behind it.
+    /// Check that skipped rows are reported once, and that new rows follow the damage.
     fn go_on(&self, spool: Arc<Spool>, store: &Arc<dyn Store>, found: usize, whole: bool) {
         let pieces = plan(&**store, Position::default(), None, ALL).unwrap().pieces;
         let readers =
@@ -104,17 +104,17 @@ impl Image {
         assert_eq!(self.copies("damaged").len(), 1);
     }
 
-    /// The rows of a record, and the numbers in them.
+    /// Return the rows of a record, which equal the numbers in them.
     fn rows_of(record: usize) -> std::ops::Range<u32> {
         let first = ROWS[..record].iter().sum();
         first..first + ROWS[record]
     }
 }
 
-/// What can be read, by its row, and the errors of what cannot.
+/// Read a spool; return the numbers by their rows, and the errors of the other rows.
 pub(super) fn readable(store: &Arc<dyn Store>) -> (BTreeMap<u64, u32>, Vec<Error>) {
     let (mut found, mut errors, mut row) = (BTreeMap::new(), Vec::new(), 0);
-    // A piece for each record: the smallest that there is.
+    // One piece per record.
     let limits = PlanLimits { piece: 1, ..ALL };
     for piece in plan(&**store, Position::default(), None, limits).unwrap().pieces {
         let mut reader = Reader::new(Arc::clone(store), piece, Layout::raw());
@@ -160,7 +160,7 @@ fn another_process_reads_around_damage_and_waits_for_what_is_being_written() {
         changed[image.ends[record] + 50] ^= 4;
         image.put(&changed);
         let (found, errors) = readable(&folder_store(image.folder.path()));
-        // The last one may be half-written as far as a reader knows.
+        // For a reader in another process, the last record may still be in the middle of a write.
         let expected = usize::from(record + 1 < ROWS.len());
         assert_eq!(errors.len(), expected, "{errors:?}");
         let lost = Image::rows_of(record);
@@ -175,7 +175,7 @@ fn another_process_reads_around_damage_and_waits_for_what_is_being_written() {
 fn several_damaged_records_and_a_torn_end_are_told_apart() {
     let image = Image::new();
     let mut changed = image.whole.clone();
-    // The head of one, the middle of the next, and the last is cut off.
+    // The head of one record, the middle of the next, and the last one cut off.
     changed[image.ends[0] + 2] ^= 1;
     changed[image.ends[1] + 100] ^= 1;
     changed.truncate(image.ends[4] - 20);
@@ -187,7 +187,7 @@ fn several_damaged_records_and_a_torn_end_are_told_apart() {
     assert_eq!(errors.iter().map(lost_rows).collect::<Vec<_>>(), [Some((0, 1)), Some((2, 2))], "{errors:?}");
     assert_eq!(spool.counters().unwrap().damaged, 2);
     assert_eq!(fs::read(&image.copies("damaged")[0]).unwrap(), changed);
-    // A position in the midst of what was lost, and behind it.
+    // A position in the middle of the lost rows, and positions after them.
     let store = spool.store().unwrap();
     for (row, numbers) in [(1, None), (3, Some(vec![3, 4, 5])), (5, Some(vec![5]))] {
         let found = plan(&*store, Position { segment: 1, row }, None, ALL).unwrap();
@@ -228,7 +228,7 @@ fn what_was_torn_is_copied_before_it_is_cut_off() {
     assert_eq!(fs::read(&image.copies("torn")[0]).unwrap(), torn);
     assert_eq!((image.copies("damaged").len(), spool.counters().unwrap().damaged), (0, 0));
     drop(spool);
-    // So are zeros at its end.
+    // Zeros at the end are cut off too.
     image.put(&[&image.whole[..], &[0; 4_096]].concat());
     assert_eq!(all(&image.open().store().unwrap()), (0..8).collect::<Vec<_>>());
     assert_eq!(image.copies("torn").len(), 1);
@@ -243,7 +243,7 @@ fn a_header_is_written_again_where_its_pages_are_zeros() {
     let (found, errors) = readable(&image.open().store().unwrap());
     assert_eq!(found.into_keys().collect::<Vec<_>>(), (2..8).collect::<Vec<_>>());
     assert_eq!(lost_rows(&errors[0]), Some((0, 1)), "{errors:?}");
-    // Nothing behind it is of this spool.
+    // No record of this spool follows the header.
     image.put(&[&b"PSPOOL2\n"[..], &[7; 4_096]].concat());
     let error = Spool::open(options(image.folder.path())).unwrap_err();
     assert_eq!(unreadable(&error), Some(&Unreadable::Headless), "{error}");
@@ -311,7 +311,7 @@ fn only_the_last_segment_may_be_torn() {
     let (second, first) = (image.folder.path().join("00000000000000000002.segment"), image.folder.path().join(NAME));
     let (second_bytes, sealed) = (fs::read(second).unwrap(), fs::read(first).unwrap());
     let last = image.ends[3];
-    // The bytes from somewhere on are zeros, with the footer or without.
+    // The bytes from some place on are zeros, with the footer or without.
     for (from, length, rows) in
         [(last + 100, sealed.len(), (6, 7)), (last, sealed.len(), (6, 6)), (last + 8, image.whole.len(), (6, 6))]
     {
@@ -319,7 +319,8 @@ fn only_the_last_segment_may_be_torn() {
         changed[from..].fill(0);
         image.put(&changed);
         fs::write(image.folder.path().join("00000000000000000002.segment"), &second_bytes).unwrap();
-        // Who reads before a receiver has opened it does not pass over it either.
+        // A reader in another process, before a receiver has opened the spool, does not pass over
+        // the rows either.
         let (_, errors) = readable(&folder_store(image.folder.path()));
         assert!(errors.len() == 1, "{errors:?}");
         for _ in 0..2 {
@@ -329,7 +330,7 @@ fn only_the_last_segment_may_be_torn() {
         }
         assert_eq!((image.copies("damaged").len(), image.copies("torn").len()), (1, 0));
     }
-    // A footer that is half-written loses nothing.
+    // A half-written footer loses no row.
     image.put(&sealed[..image.whole.len() + 9]);
     fs::write(image.folder.path().join("00000000000000000002.segment"), &second_bytes).unwrap();
     assert_eq!(all(&image.open().store().unwrap()), [0, 1, 2, 3, 4, 5, 6, 7, 90]);
@@ -341,7 +342,7 @@ fn events_that_look_like_records_are_not_taken_for_some() {
     let (origin, image) = (tempfile::tempdir().unwrap(), quick_folder());
     let other = Image::new();
     let spool = Spool::open(options(origin.path())).unwrap();
-    // The bytes of another spool's segment as an event, at every distance from a multiple of 8.
+    // An event contains another spool's segment, at every distance from a multiple of 8.
     let mut builder = Builder::new(&Layout::raw());
     for number in 0..8 {
         builder.push_json(number, &[&b"        "[..number as usize], &other.whole].concat());

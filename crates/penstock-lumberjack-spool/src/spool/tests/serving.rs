@@ -20,7 +20,7 @@ fn a_service_ends_with_its_spool_or_when_another_takes_its_place() {
     assert_eq!(reads(first, fingerprint).unwrap(), id);
     let (second, same) = serve();
     assert_eq!((reads(second, same).unwrap(), same), (id, fingerprint));
-    // A listener is closed on the IO thread, after the call.
+    // The IO thread closes a listener after the call returns.
     let ends = |address| {
         let begun = std::time::Instant::now();
         while reads(address, fingerprint).is_ok() {
