@@ -332,7 +332,7 @@ impl FolderStore {
             // An incomplete end may be a write in progress.
             let records = read_range(&*file, end.min(length)..length).map_err(failed)?;
             let SegmentScan { mut entries, end: found, rest } =
-                scan(&records, HeadSeed::of(&self.spool, number), segment.rows(), last);
+                scan(&records, HeadSeed::of(&self.spool, number), &segment.entries, last);
             end += found as u64;
             if let Rest::Damaged(entry) = rest
                 && !last

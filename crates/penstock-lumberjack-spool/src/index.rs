@@ -178,31 +178,44 @@ impl Index {
                 }
                 .into());
             }
-            let known = state.readers.entry(reader.to_owned()).or_default();
-            if position < *known {
-                // A query that was restarted from an old checkpoint reads again, and does not move
-                // its position back.
+            let before = state.readers.get(reader).copied();
+            if before.is_some_and(|before| position < before) {
+                // An old query that was started again from an old checkpoint reads the rows again,
+                // and takes nothing back.
                 return Ok(state.oldest());
             }
-            *known = position;
-            let readers = write_readers(&state.readers)?;
-            let kept = self.backing.keep_readers(&readers);
-            let (oldest, mut surplus) = (state.oldest(), state.surplus());
-            match kept {
-                // All readers have read it. After a crash before the positions are stored, they do
-                // not ask for it either.
-                Err(error) if is_full(&error) && !surplus.is_empty() => {
-                    self.remove(&mut state, surplus.remove(0))?;
-                    self.backing.keep_readers(&readers)?;
+            state.readers.insert(reader.to_owned(), position);
+            match self.keep_readers(&mut state) {
+                Ok(surplus) => (state.oldest(), surplus),
+                Err(error) => {
+                    // A batch is acknowledged only up to a position that a restart knows.
+                    match before {
+                        Some(before) => state.readers.insert(reader.to_owned(), before),
+                        None => state.readers.remove(reader),
+                    };
+                    return Err(error);
                 }
-                kept => kept?,
             }
-            (oldest, surplus)
         };
         for number in surplus {
             self.remove(&mut lock(&self.state), number)?;
         }
         Ok(oldest)
+    }
+
+    /// Store the position of each reader; return the segments that can be removed now.
+    fn keep_readers(&self, state: &mut State) -> Result<Vec<u64>> {
+        let (readers, mut surplus) = (write_readers(&state.readers)?, state.surplus());
+        match self.backing.keep_readers(&readers) {
+            // All readers have read these segments. After a crash before the positions are stored,
+            // they do not ask for them either.
+            Err(error) if is_full(&error) && !surplus.is_empty() => {
+                self.remove(state, surplus.remove(0))?;
+                self.backing.keep_readers(&readers)?;
+            }
+            kept => kept?,
+        }
+        Ok(surplus)
     }
 
     fn remove(&self, state: &mut State, number: u64) -> Result<()> {

@@ -236,11 +236,22 @@ impl Reader {
         let bytes = if self.rest.is_empty() { more } else { [std::mem::take(&mut self.rest), more].concat() };
         self.at = end;
         let (buffer, mut used) = (Buffer::from_vec(bytes), 0);
+        let read = self.keep_records(&buffer, begins, &mut used);
+        if read.is_err() {
+            // The next call begins with the record that failed.
+            (self.at, self.rest) = (begins + used as u64, Vec::new());
+        }
+        read
+    }
+
+    /// Keep the rows of the whole records in a buffer, whose first byte is byte `begins` of the
+    /// segment. `used` counts the bytes of the records that were read.
+    fn keep_records(&mut self, buffer: &Buffer, begins: u64, used: &mut usize) -> Result<usize> {
         while self.piece.rows > 0 {
-            let left = buffer.as_slice().get(used..).unwrap_or_default();
+            let left = buffer.as_slice().get(*used..).unwrap_or_default();
             let Some(entry) = left.get(..RECORD_HEAD).and_then(read_entry) else {
                 if left.len() >= RECORD_HEAD {
-                    return self.pass_over(begins + used as u64);
+                    return self.pass_over(begins + *used as u64);
                 }
                 break;
             };
@@ -248,17 +259,17 @@ impl Reader {
             let Some(record) = left.get(..length) else { break };
             let parts = if verify(record) { read_record(record) } else { None };
             let Some(Record { message, .. }) = parts else {
-                return self.pass_over(begins + used as u64);
+                return self.pass_over(begins + *used as u64);
             };
             // A record without rows is the end of a connection.
             if entry.rows > 0 {
-                let batch = self.decode(&buffer.slice_with_length(used + message.start, message.len()))?;
+                let batch = self.decode(&buffer.slice_with_length(*used + message.start, message.len()))?;
                 self.keep(batch);
             }
-            used += length;
+            *used += length;
         }
-        self.rest = buffer.as_slice().get(used..).unwrap_or_default().to_vec();
-        Ok(used)
+        self.rest = buffer.as_slice().get(*used..).unwrap_or_default().to_vec();
+        Ok(*used)
     }
 
     fn decode(&mut self, message: &Buffer) -> Result<RecordBatch> {

@@ -77,7 +77,7 @@ pub(super) fn recover(
     let mut bytes = read(&*file).map_err(failed)?;
     let scanned = || {
         let records = bytes.get(usize::try_from(header).unwrap_or(usize::MAX)..).unwrap_or_default();
-        let SegmentScan { mut entries, rest, .. } = scan(records, HeadSeed::of(spool, number), 0, last);
+        let SegmentScan { mut entries, rest, .. } = scan(records, HeadSeed::of(spool, number), &[], last);
         entries.extend(if let Rest::Damaged(entry) = rest { Some(entry) } else { None });
         (entries, rest)
     };

@@ -41,19 +41,20 @@ pub(super) enum Rest {
     Damaged(Entry),
 }
 
-/// Scan records and check their hashes; the first record begins with row `row`. `last` says that
-/// the segment is the last one, whose end may be torn.
-pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> SegmentScan {
-    let (mut entries, mut at, mut row) = (Vec::new(), 0, row);
+/// Scan the records behind the `known` ones and check their hashes. `last` says that the segment is
+/// the last one, whose end may be torn.
+pub(super) fn scan(bytes: &[u8], seed: HeadSeed, known: &[Entry], last: bool) -> SegmentScan {
+    let (mut entries, mut at) = (Vec::new(), 0);
+    let mut row = known.iter().map(|entry| u64::from(entry.rows)).sum();
     let rest = loop {
         let left = bytes.get(at..).unwrap_or_default();
         if left.is_empty() {
             break Rest::Nothing;
         }
         // A head in which one bit has changed still tells how many rows are lost.
-        let known = read_head(seed, left).or_else(|| repair_head(seed, left)).filter(|(_, first)| *first == row);
+        let head = read_head(seed, left).or_else(|| repair_head(seed, left)).filter(|(_, first)| *first == row);
         let next = || next_head(left, STEP, seed, row);
-        if let Some((entry, _)) = known {
+        if let Some((entry, _)) = head {
             let size = usize::try_from(entry.bytes).unwrap_or(usize::MAX);
             let whole = left.get(..size);
             let verified = whole.is_some_and(verify);
@@ -68,7 +69,7 @@ pub(super) fn scan(bytes: &[u8], seed: HeadSeed, row: u64, last: bool) -> Segmen
                 continue;
             }
         }
-        let Some((behind, first)) = next() else { break headless_rest(left, &entries, last) };
+        let Some((behind, first)) = next() else { break headless_rest(left, &[known, &entries].concat(), last) };
         let rows = u32::try_from(first.saturating_sub(row)).unwrap_or(u32::MAX);
         entries.push(Entry { bytes: u32::try_from(behind).unwrap_or(u32::MAX), rows, lost: true });
         (at, row) = (at + behind, first);

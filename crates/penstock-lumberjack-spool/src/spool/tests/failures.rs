@@ -232,3 +232,29 @@ fn a_writer_with_many_windows_on_their_way_loses_nothing_when_it_sends_them_agai
     (0..8).for_each(|number| assert!((1..=2).contains(&counts(number)), "{number}: {stored:?}"));
     (8..12).for_each(|number| assert_eq!(counts(number), 2, "{number}: {stored:?}"));
 }
+
+#[test]
+fn a_position_that_could_not_be_stored_acknowledges_nothing() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), MemoryDisk::default());
+    let opened = folder::open(Arc::new(disk.clone()), folder.path(), Ack::Commit).unwrap();
+    let shared = Arc::clone(&opened.shared);
+    let mut writer = Writer::new(SpoolOptions { ack: Ack::Commit, ..options(folder.path()) }, opened).unwrap();
+    let mut send = || {
+        let (safe, answer) = oneshot::channel();
+        writer.write(&mut vec![Message::Batch { delivery: delivery(1, 0..5), safe }]);
+        answer
+    };
+    let mut first = send();
+    let at = |row| Position { segment: 1, row };
+    for before in [None, Some(at(3))] {
+        before.into_iter().for_each(|before| shared.commit("query", before).unwrap());
+        disk.fail(disk.calls(), Fault::Io, 1);
+        shared.commit("query", at(5)).unwrap_err();
+        assert!(first.try_recv().is_err(), "the batch waits for the position");
+        // The sender tries again: the spool has the events, and no restart knows that they are committed.
+        assert!(send().try_recv().is_err());
+    }
+    shared.commit("query", at(5)).unwrap();
+    first.try_recv().unwrap().unwrap();
+    send().try_recv().unwrap().unwrap();
+}

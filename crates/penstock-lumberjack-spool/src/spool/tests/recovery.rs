@@ -393,3 +393,45 @@ fn no_copy_takes_the_name_of_another() {
     assert_eq!(fs::read(taken.with_extension("damaged.2")).unwrap(), changed);
     assert_eq!(fs::read(taken.with_extension("damaged.1")).unwrap(), b"an earlier copy");
 }
+
+#[test]
+fn a_damaged_record_is_the_same_error_however_often_its_reader_asks() {
+    let folder = quick_folder();
+    let spool = Spool::open(options(folder.path())).unwrap();
+    (0..3).for_each(|round| take(&spool, 1, round * 3..round * 3 + 3).unwrap());
+    spool.close().unwrap();
+    let store = folder_store(folder.path());
+    let pieces = plan(&*store, Position::default(), None, ALL).unwrap().pieces;
+    let [piece] = pieces.as_slice() else { panic!("{pieces:?}") };
+    let entries = store.segments(1, 1).unwrap().remove(0).entries;
+    let path = folder.path().join("00000000000000000001.segment");
+    let mut bytes = fs::read(&path).unwrap();
+    let end = piece.start + u64::from(entries[0].bytes) + u64::from(entries[1].bytes);
+    bytes[usize::try_from(end).unwrap() - 20] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let mut reader = Reader::new(Arc::clone(&store), *piece, Layout::raw());
+    let errors: Vec<_> = (0..3).map(|_| reader.next_batch().unwrap_err()).collect();
+    assert_eq!(errors.iter().map(lost_rows).collect::<Vec<_>>(), [Some((3, 5)); 3], "{errors:?}");
+    let mut skipping = Reader::new(Arc::clone(&store), *piece, Layout::raw()).skip_damaged();
+    let rows = std::iter::from_fn(|| skipping.next_batch().unwrap()).map(|batch| batch.num_rows()).sum::<usize>();
+    assert_eq!(rows, 6);
+}
+
+#[test]
+fn a_damaged_footer_costs_no_row_for_a_reader_that_has_seen_the_segment_without_it() {
+    let folder = quick_folder();
+    let spool = Spool::open(options(folder.path())).unwrap();
+    let store = folder_store(folder.path());
+    take(&spool, 1, 0..3).unwrap();
+    assert_eq!(all(&store), [0, 1, 2]);
+    take(&spool, 1, 3..5).unwrap();
+    spool.close().unwrap();
+    let spool = Spool::open(options(folder.path())).unwrap();
+    take(&spool, 2, 5..6).unwrap();
+    let path = folder.path().join("00000000000000000001.segment");
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(all(&store), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(all(&folder_store(folder.path())), [0, 1, 2, 3, 4, 5]);
+}
