@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use penstock_log::{Disk as _, Writer as _};
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 
@@ -239,22 +240,24 @@ fn a_position_that_could_not_be_stored_acknowledges_nothing() {
     let opened = folder::open(Arc::new(disk.clone()), folder.path(), Ack::Commit).unwrap();
     let shared = Arc::clone(&opened.shared);
     let mut writer = Writer::new(SpoolOptions { ack: Ack::Commit, ..options(folder.path()) }, opened).unwrap();
-    let mut send = || {
+    // Each connection breaks off after its batch, which the next one sends again.
+    let mut send = |connection| {
         let (safe, answer) = oneshot::channel();
-        writer.write(&mut vec![Message::Batch { delivery: delivery(1, 0..5), safe }]);
+        writer.write(&mut vec![Message::Batch { delivery: delivery(connection, 0..5), safe }]);
+        let sender = "192.0.2.1".into();
+        writer.write(&mut vec![Message::Ended(ConnectionEnd { sender, connection, clean: false })]);
         answer
     };
-    let mut first = send();
+    let mut first = send(1);
     let at = |row| Position { segment: 1, row };
-    for before in [None, Some(at(3))] {
+    for (connection, before) in [(2, None), (3, Some(at(3)))] {
         before.into_iter().for_each(|before| shared.commit("query", before).unwrap());
         disk.fail(disk.calls(), Fault::Io, 1);
         shared.commit("query", at(5)).unwrap_err();
-        assert!(first.try_recv().is_err(), "the batch waits for the position");
-        // The sender tries again: the spool has the events, and no restart knows that they are committed.
-        assert!(send().try_recv().is_err());
+        assert_eq!(first.try_recv().unwrap_err(), TryRecvError::Empty, "the batch waits for the position");
+        assert_eq!(send(connection).try_recv().unwrap_err(), TryRecvError::Empty);
     }
     shared.commit("query", at(5)).unwrap();
     first.try_recv().unwrap().unwrap();
-    send().try_recv().unwrap().unwrap();
+    send(4).try_recv().unwrap().unwrap();
 }
