@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  NNNNNNNN.session    "penstock session 1\n", then parts, from a snapshot on; the file with the highest number counts
-//!  labels              "penstock labels 1\n", then records (records.rs, JSON) of the labels that ended before the snapshot
+//!  labels              "penstock labels 1\n", then records (records.rs, JSON) of labels that ended before the snapshot
 //!  new.tmp             a snapshot that was being written
 //! ```
 //!
