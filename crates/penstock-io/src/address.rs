@@ -1,4 +1,4 @@
-//! `HOST:PORT`: its addresses, where a server listens and what a client connects to.
+//! The addresses of `HOST:PORT`, on which a server listens or to which a client connects.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::{DriverError, Error, Misuse, Result};
 
-/// How long an address has before the next one of the same host is tried in parallel (RFC 8305).
+/// How long one address of a host is tried before the next one is tried in parallel (RFC 8305).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The addresses of `HOST:PORT`, at least one, in the resolver's order.
@@ -50,7 +50,7 @@ impl Addresses {
         Ok(Self { name: name.to_owned(), first, others: found.collect() })
     }
 
-    /// Return the host, as a certificate names it.
+    /// Return the host in the form in which a certificate names it.
     pub fn host(&self) -> &str {
         host(&self.name)
     }
@@ -70,13 +70,14 @@ impl Addresses {
         once(self.first).chain(self.others.iter().copied())
     }
 
-    /// Return whether no other machine can connect, whichever of the addresses is listened on.
+    /// Return whether no other machine can connect, on whichever address a server listens.
     pub fn is_loopback(&self) -> bool {
         self.iter().all(|address| address.ip().is_loopback())
     }
 
-    /// Listen on the first address that works. One on which another server listens ends the search: with a second
-    /// server on another address of the same name, clients would reach either of the two.
+    /// Listen on the first address that works. An address on which another server listens ends the
+    /// search: with a second server on another address of the same name, clients would reach either
+    /// of the two.
     pub fn bind<T>(&self, bind: impl Fn(SocketAddr) -> io::Result<T>) -> Result<T> {
         let (mut tried, mut result) = (self.first, bind(self.first));
         for address in &self.others {
@@ -117,7 +118,8 @@ impl Addresses {
     }
 }
 
-/// Return HOST of `HOST:PORT`, as a certificate names it: an IPv6 address without its brackets.
+/// Return HOST of `HOST:PORT` in the form in which a certificate names it: an IPv6 address has no
+/// brackets.
 pub fn host(name: &str) -> &str {
     name.rsplit_once(':').map_or(name, |(host, _)| host).trim_matches(['[', ']'])
 }

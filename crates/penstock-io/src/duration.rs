@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use crate::{Misuse, Result};
 
-/// Return the seconds of an option. Fails as a misuse that names the option, below 0 and beyond the clock's range.
+/// Return the duration of an option in seconds. A number below 0 or beyond the clock's range is a
+/// misuse that names the option.
 pub fn seconds(option: &str, value: f64) -> Result<Duration> {
     let wrong = |reason| Misuse::Duration { option: option.to_owned(), seconds: value, reason };
     Ok(Duration::try_from_secs_f64(value).map_err(wrong)?)
 }
 
-/// Return the interval of an option, in seconds; 0 means never.
+/// Return the interval of an option in seconds; `None` for 0, which means never.
 pub fn interval(option: &str, value: f64) -> Result<Option<Duration>> {
     seconds(option, value).map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
 }
 
-/// Return how many seconds running work may take at the end: none below 0, and any number beyond the clock's range.
+/// Return how long running work may still take at the end: no time for a number below 0, and
+/// unlimited time for one beyond the clock's range.
 pub fn grace(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }

@@ -11,8 +11,8 @@ use crate::misuse::Misuse;
 /// The error of a library or the system, which all copies of an error share.
 type Cause = Arc<dyn StdError + Send + Sync>;
 
-/// What can go wrong at this end, whatever the protocol. Cheap to clone, because one lost connection fails many waiting
-/// callers.
+/// The errors of this end, for every protocol. They are cheap to clone, because one lost connection
+/// fails many waiting callers.
 #[derive(Debug, Clone)]
 pub enum Error {
     /// A file, a socket or a thread.
@@ -26,12 +26,13 @@ pub enum Error {
     Tls {
         /// What failed, with the name of the file or the address, and why.
         message: String,
-        /// The error of the TLS library, the QUIC library or the system, where one of them has found it.
+        /// The error of the TLS library, the QUIC library or the system, if one of them caused this
+        /// error.
         source: Option<Cause>,
     },
     /// The caller broke a rule; nothing was sent.
     Misuse(Misuse),
-    /// Another process or another writer holds it, or changes it at the same time.
+    /// Another process or writer holds a resource, or changes it at the same time.
     Busy(Busy),
     /// A file or an object of this end does not have the expected content.
     Content {
@@ -40,9 +41,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: Problem,
     },
-    /// There is more than fits.
+    /// There are more bytes than a limit allows.
     Limit {
-        /// What there is too much of, such as "a batch".
+        /// The data that is too long, such as "a batch".
         what: &'static str,
         /// The number of bytes.
         bytes: u64,
@@ -51,22 +52,22 @@ pub enum Error {
     },
     /// A task of this process ended without a result: it panicked, or the process is exiting.
     Task(Arc<JoinError>),
-    /// The named part of this process has stopped, and so does nothing more for its callers.
+    /// The named part of this process has stopped, and serves its callers no more.
     Stopped(&'static str),
     /// This program has a bug.
     Internal {
         /// What was tried.
         context: String,
-        /// Why it failed, though it cannot.
+        /// Why it failed, which should be impossible.
         source: Cause,
     },
-    /// It took too long.
+    /// An operation took too long.
     Deadline(String),
-    /// The object was made before a fork and cannot be used in the child.
+    /// An object was made before a fork and cannot be used in the child.
     Forked,
 }
 
-/// Who holds or changes a thing at the same time.
+/// The other process or writer that holds or changes a resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Busy {
     /// Another process writes a folder.
@@ -74,7 +75,7 @@ pub enum Busy {
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// What is known of the other process, such as "another daemon has this journal".
+        /// The description of the other process, such as "another daemon has this journal".
         holder: &'static str,
     },
     /// Another server listens on a Unix socket.
@@ -83,20 +84,20 @@ pub enum Busy {
         /// The path of the socket.
         path: PathBuf,
     },
-    /// Other writers change it so often that each try failed.
+    /// Other writers change a resource so often that each try failed.
     #[error("gave up after {tries} conflicts: other writers keep changing {what}")]
     Conflict {
-        /// What they change.
+        /// The resource.
         what: String,
         /// The number of tries.
         tries: usize,
     },
-    /// A later writer has taken it over.
+    /// A later writer has taken over a place.
     #[error("{place}: {successor} since, and this one writes nothing more")]
     TakenOver {
         /// The place.
         place: String,
-        /// What is known of the later writer, such as "another receiver has opened this spool".
+        /// The description of the later writer, such as "another receiver has opened this spool".
         successor: &'static str,
     },
 }
@@ -104,16 +105,16 @@ pub enum Busy {
 /// What is wrong with a file or an object.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Problem {
-    /// It is no segment of the log in its folder.
+    /// The file is not a segment of the log in its folder.
     #[error("{0}")]
     Log(penstock_log::Mismatch),
-    /// It is not what its name says, such as "the ID of a spool".
+    /// The content is not what its place needs, such as "the ID of a spool".
     #[error("is not {0}")]
     Not(&'static str),
-    /// It belongs to another one than the folder around it, such as "spool".
+    /// The file belongs to another object of this kind than its folder does, such as "spool".
     #[error("belongs to another {0}")]
     Foreign(&'static str),
-    /// A library cannot decode it.
+    /// A library cannot decode the content.
     #[error("is damaged: {0}")]
     Damaged(Cause),
 }
@@ -134,7 +135,8 @@ impl Display for Error {
     }
 }
 
-// Written by hand: a derived `source` would be the `Arc`, in which callers do not find the `io::Error`.
+// Written by hand, because a derived `source` would return the `Arc`, in which callers do not find
+// the `io::Error`.
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
@@ -153,11 +155,11 @@ impl StdError for Error {
     }
 }
 
-/// The result type of what the drivers share.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return the category of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. }
@@ -192,7 +194,7 @@ impl From<penstock_log::Error> for Error {
 
 /// Constructors that every driver's error has, for failures at this end.
 pub trait DriverError: From<Error> {
-    /// Make an IO error with what was tried.
+    /// Make an IO error with a description of what was tried.
     fn io(context: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Error::Io { context: context.into(), source: Arc::from(source.into()) }.into()
     }
@@ -202,22 +204,27 @@ pub trait DriverError: From<Error> {
         Self::io(format!("{doing} {}", path.display()), source)
     }
 
-    /// Make the error of a certificate, a key or a handshake that this end has found itself.
+    /// Make the error of a certificate, a key or a handshake that this crate has found itself.
     fn tls(message: String) -> Self {
         Error::Tls { message, source: None }.into()
     }
 
-    /// Make the error of a certificate, a key or a handshake that a library has found; the message says so too.
+    /// Make the error of a certificate, a key or a handshake that a library has found; the message
+    /// repeats the library's.
     fn tls_from(message: String, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Error::Tls { message, source: Some(Arc::from(source.into())) }.into()
     }
 
+<<<<<<< HEAD
     /// Make the error of a caller that broke a rule of a binding to another language, in its words.
+=======
+    /// Make the error of a caller that broke a rule of a driver or of a binding, with its message.
+>>>>>>> words-b
     fn misuse(message: String) -> Self {
         Error::Misuse(Misuse::Rule(message)).into()
     }
 
-    /// Make the error of something that another process or writer holds or changes.
+    /// Make the error of a resource that another process or writer holds or changes.
     fn busy(busy: Busy) -> Self {
         Error::Busy(busy).into()
     }

@@ -1,8 +1,8 @@
-//! What the drivers share: the runtime, TLS, listeners with their limits, HTTP, metrics and object stores. This crate
-//! depends on no protocol.
+//! The code that the drivers share: the runtime, TLS, listeners with their limits, HTTP, metrics
+//! and object stores. This crate depends on no protocol.
 //!
-//! All asynchronous work runs on one background thread of the process, which starts at the first use ([`runtime`]).
-//! Callers that have no runtime, mainly Python, wait by [`runtime::wait`].
+//! All asynchronous work runs on one background thread of the process, which starts at the first
+//! use ([`runtime`]). Callers without a runtime, mainly Python, wait with [`runtime::wait`].
 
 pub mod address;
 pub mod admission;

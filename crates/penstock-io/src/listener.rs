@@ -1,4 +1,4 @@
-//! The only way for connections to come in: a listening TCP or Unix socket, for every protocol.
+//! Listening TCP and Unix sockets: the way in for the connections of every protocol but QUIC.
 //!
 //! ```text
 //!  bind ── accept ──▶ admit ── Connection ──▶ handshake ──▶ FirstByte ──▶ the protocol ──▶ the Permit goes
@@ -7,9 +7,10 @@
 //!             └── EMFILE, ENFILE, ENOBUFS, ENOMEM: one line in the log, a pause, again
 //! ```
 //!
-//! A server makes one [`Admission`] for all of its listeners. [`Listener::run`] accepts connections until it is
-//! stopped, and meanwhile watches the certificate's files: new connections get a new certificate, and open ones keep
-//! theirs. [`Admission::idle`] waits for the end of the last connection.
+//! A server makes one [`Admission`] for all of its listeners. [`Listener::run`] accepts connections
+//! until it is stopped, and meanwhile watches the certificate's files: new connections use a new
+//! certificate, and open ones keep theirs. [`Admission::idle`] waits for the end of the last
+//! connection.
 
 mod stream;
 
@@ -55,7 +56,7 @@ pub struct Connection {
     pub stream: Stream,
     /// The address of the other end; `None` over a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// Its permit.
+    /// The connection's permit.
     pub permit: Permit,
     tls: Option<Arc<ServerConfig>>,
 }
@@ -72,7 +73,8 @@ pub enum HandshakeError {
 }
 
 impl Listener {
-    /// Listen on the first of these addresses that works; port 0 picks a free one. Return the listener and its address.
+    /// Listen on the first of these addresses that works. Port 0 picks a free port. Return the
+    /// listener and its address.
     pub fn tcp(
         addresses: Addresses,
         acceptor: Option<Arc<Acceptor>>,
@@ -87,8 +89,8 @@ impl Listener {
         Ok((Self { socket: Socket::Tcp(listener), acceptor, admission: Arc::clone(admission) }, address))
     }
 
-    /// Listen on a Unix socket to which only this user may connect. Return the listener and the socket's file, which is
-    /// removed when it is dropped.
+    /// Listen on a Unix socket to which only this user may connect. Return the listener and the
+    /// socket's [`SocketFile`], whose drop removes the file.
     pub fn unix(path: &Path, admission: &Arc<Admission>) -> Result<(Self, SocketFile)> {
         let runtime = Runtime::current()?;
         let (listener, file) = unix::listen(path)?;
@@ -98,7 +100,8 @@ impl Listener {
         Ok((Self { socket: Socket::Unix(listener), acceptor: None, admission: Arc::clone(admission) }, file))
     }
 
-    /// Pass each admitted connection to `serve` until `stopped` resolves; then the listener is closed.
+    /// Pass each admitted connection to `serve` until `stopped` resolves, and then close the
+    /// listener.
     pub async fn run(self, stopped: impl Future<Output = ()>, mut serve: impl FnMut(Connection)) {
         let Self { socket, acceptor, admission } = self;
         let accepting = admission.accept(&socket, |stream, peer, permit| {
@@ -119,7 +122,8 @@ impl Listener {
     }
 }
 
-/// Make a listening socket that accepts IPv4 as well if it is an IPv6 one, and whose port can be reused immediately.
+/// Make a listening socket whose port can be reused immediately. An IPv6 socket accepts IPv4 as
+/// well.
 fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
@@ -146,7 +150,7 @@ impl Accept for Socket {
 }
 
 impl Connection {
-    /// Perform the handshake, if the listener has a certificate, by the permit's deadline.
+    /// Perform the handshake by the permit's deadline, if the listener has a certificate.
     pub async fn handshake(self) -> std::result::Result<Self, HandshakeError> {
         match self {
             Self { stream: Stream::Tcp(stream), peer, permit, tls: Some(tls) } => {
@@ -159,7 +163,7 @@ impl Connection {
 }
 
 impl Permit {
-    /// Perform a TLS handshake over a stream by the deadline.
+    /// Perform a TLS handshake over a stream by the permit's deadline.
     pub async fn handshake<S>(
         &self,
         tls: Arc<ServerConfig>,

@@ -1,7 +1,8 @@
 //! A limit on the memory that a server's clients may use together: a total, and a share for each address.
 //!
-//! Requests that hold memory while they wait for more could deadlock. The rule [`Overdraft`] prevents that: one request
-//! at a time does not wait. It exceeds the limit, completes, and then returns all that it holds.
+//! Requests that hold memory while they wait for more could deadlock. The rule of [`Overdraft`]
+//! prevents that: one request at a time does not wait. It exceeds the limit, completes, and then
+//! returns all its memory.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,13 +22,13 @@ const UNIT: u64 = 1 << 10;
 const WAIT: Duration = Duration::from_secs(10);
 /// The share of one address, as a fraction of the total: one in this many.
 const SHARE: u64 = 4;
-/// When there are this many addresses, those that hold nothing are removed.
+/// The number of addresses at which those that hold no memory are first removed.
 const ADDRESSES: usize = 64;
-/// Permits that grow beyond this size may use at most three quarters of the total: a few large bodies that never end
-/// leave memory for small ones.
+/// Permits that grow beyond this size may use at most three quarters of the total, so that a few
+/// large bodies that never end leave memory for small ones.
 const SMALL: u64 = 1 << 20;
 
-/// There is no memory now; the request may be retried.
+/// The error that there is no memory now; the request may be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy;
 
@@ -62,8 +63,8 @@ impl Overdraft {
 
 /// The memory that requests may hold together, in bytes.
 ///
-/// Each address may use only a share of it, so that one client cannot take all of it. Loopback has no share: it may be
-/// a proxy that does not say for which clients it speaks.
+/// Each address may use only a share, so that one client cannot take all memory. For loopback there
+/// is no such limit: a connection from there may be that of a proxy for unknown clients.
 #[derive(Debug)]
 pub struct MemoryBudget {
     all: Arc<Semaphore>,
@@ -72,7 +73,7 @@ pub struct MemoryBudget {
     addresses: Mutex<Addresses>,
     large: Arc<Semaphore>,
     beyond: Overdraft,
-    /// The number of bytes that needs no permit.
+    /// The number of bytes up to which a permit grows for free.
     free: usize,
 }
 
@@ -80,7 +81,7 @@ pub struct MemoryBudget {
 #[derive(Debug)]
 struct Addresses {
     shares: HashMap<IpAddr, Arc<Semaphore>>,
-    /// The number of addresses at which those that hold nothing are removed.
+    /// The number of addresses at which those that hold no memory are removed.
     most: usize,
 }
 
@@ -91,10 +92,11 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    /// Return the share of an address, and make a new one of this many units if it has none.
+    /// Return the share of an address. Make a share of this many units if the address has none.
     ///
-    /// There are never more than [`ADDRESSES`] entries, or twice as many as hold memory. So the amortised cost of the
-    /// clean-up is constant, and no server has to schedule it.
+    /// There are never more entries than [`ADDRESSES`], or than twice those that hold memory if
+    /// that is more. So the amortised cost of the clean-up is constant, and no server has to
+    /// schedule it.
     fn share(&mut self, address: IpAddr, units: u32) -> Arc<Semaphore> {
         if self.shares.len() >= self.most && !self.shares.contains_key(&address) {
             self.shares.retain(|_, share| Arc::strong_count(share) > 1);
@@ -105,17 +107,17 @@ impl Addresses {
     }
 }
 
-/// A permit for memory, which is returned when this is dropped.
+/// A permit for memory. Dropping it returns the memory.
 #[derive(Debug)]
 pub struct MemoryPermit {
     all: OwnedSemaphorePermit,
     share: Option<OwnedSemaphorePermit>,
-    /// The most units to which it can grow.
+    /// The most units to which the permit can grow.
     most: u32,
     /// Present if this permit exceeds all limits.
     beyond: Option<OverdraftPermit>,
     last: Overdraft,
-    /// As many units as `all` has, from the part for large bodies.
+    /// For a large permit, as many units as `all` has, from the part for large permits.
     large: Option<OwnedSemaphorePermit>,
     large_budget: Arc<Semaphore>,
     free: usize,
@@ -144,8 +146,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Make permits of up to this many bytes free: the number of connections is limited, and so is the memory that they
-    /// hold this way.
+    /// Let permits grow to this many bytes for free: the limit on connections bounds the memory
+    /// that they hold this way.
     pub const fn with_free(mut self, bytes: usize) -> Self {
         self.free = bytes;
         self
@@ -159,8 +161,8 @@ impl MemoryBudget {
         (!peer.is_loopback()).then(|| self.addresses().share(network(peer), self.share))
     }
 
-    /// Reserve this many bytes, or as many as one address may have. Fails with [`Busy`] where they are not available
-    /// within 10 s.
+    /// Reserve this many bytes, or as many as one address may have. Fail with [`Busy`] if they are
+    /// not available within 10 s.
     pub async fn reserve(&self, peer: IpAddr, bytes: u64) -> Result<MemoryPermit, Busy> {
         let (wanted, share) = (units(bytes).min(self.share), self.share(peer));
         let waiting = async {
@@ -200,8 +202,8 @@ impl MemoryPermit {
 
     /// Grow the permit to this many bytes in total.
     ///
-    /// The permit holds its memory while it waits for more, so the rule of [`Overdraft`] applies. Fails with [`Busy`]
-    /// where there is no memory for 10 s.
+    /// The permit holds its memory while it waits for more, so the rule of [`Overdraft`] applies.
+    /// Fail with [`Busy`] if there is no memory for 10 s.
     pub async fn grow(&mut self, bytes: usize) -> Result<(), Busy> {
         let (wanted, had) = (units(bytes as u64).min(self.most), units(self.all.num_permits() as u64 * UNIT));
         let more = wanted.saturating_sub(had);
@@ -320,7 +322,7 @@ mod tests {
         let budget = MemoryBudget::new(16 * MIB as u64, 4 * MIB as u64).with_free(64 << 10);
         let grown = async {
             let mut held = Vec::new();
-            // The fourth permit exceeds the limit, and no other may.
+            // The fourth permit exceeds the limit, which no other permit may do.
             for _ in 0..4 {
                 let mut permit = budget.reserve([127, 0, 0, 1].into(), 0).await?;
                 permit.grow(MIB).await?;

@@ -1,4 +1,4 @@
-//! `--metrics`: a server's counters for Prometheus, and its health. Shared by every protocol.
+//! `--metrics`: the counters of a server for Prometheus, and its health, for every protocol.
 //!
 //! Counting costs one atomic addition; all other work happens at a scrape.
 
@@ -23,7 +23,7 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
     /// Return whether the server accepts work.
     fn is_healthy(&self) -> bool;
 
-    /// Return why the server accepts no work although it was not stopped.
+    /// Return the reason for which a server that was not stopped accepts no work.
     fn failure(&self) -> Option<String> {
         None
     }

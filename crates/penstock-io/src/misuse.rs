@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::TryFromFloatSecsError;
 
-/// Mistakes of the caller; nothing was sent.
+/// The mistakes of a caller; nothing was sent.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -11,7 +11,7 @@ pub enum Misuse {
         /// The address.
         name: String,
     },
-    /// An address with a port that does not exist.
+    /// An address whose port is not a number from 0 to 65535.
     #[error("{name:?} is no HOST:PORT: the port must be a number from 0 to 65535")]
     Port {
         /// The address.
@@ -23,14 +23,14 @@ pub enum Misuse {
         /// The address.
         name: String,
     },
-    /// A number of seconds that is no duration.
+    /// A number of seconds that is not a duration.
     #[error("{option}={seconds}: {reason}")]
     Duration {
         /// The name of the option.
         option: String,
         /// The value.
         seconds: f64,
-        /// Why it is no duration.
+        /// Why the number is not a duration.
         reason: TryFromFloatSecsError,
     },
     /// A URI of an unknown scheme.
@@ -50,7 +50,7 @@ pub enum Misuse {
     Prefix {
         /// The URI.
         uri: String,
-        /// What the library said.
+        /// The library's reason.
         reason: String,
     },
     /// An option that the store of a URI does not have.
@@ -66,7 +66,7 @@ pub enum Misuse {
     Storage {
         /// The URI.
         uri: String,
-        /// What the library said.
+        /// The library's reason.
         reason: String,
     },
     /// Options of a store for a folder.
@@ -78,7 +78,7 @@ pub enum Misuse {
         /// The URI of the store.
         uri: String,
     },
-    /// The path of another file for a Unix socket.
+    /// A path for a Unix socket at which another file exists.
     #[error("{} exists and is not a socket", .path.display())]
     NoSocket {
         /// The path.
@@ -87,25 +87,25 @@ pub enum Misuse {
     /// TLS options of a server without TLS.
     #[error("cert and client_ca require TLS, {off}")]
     ServerTls {
-        /// How the server came to be without TLS.
+        /// Why the server has no TLS.
         off: String,
     },
-    /// A certificate of a client without TLS.
+    /// A certificate for a client without TLS.
     #[error("cert requires TLS: give fingerprint, ca or system_ca")]
     ClientTls,
-    /// A text that is no fingerprint.
+    /// A text that is not a fingerprint.
     #[error("{reason}")]
     Fingerprint {
-        /// What is wrong, with the text.
+        /// The text, and what is wrong with it.
         reason: String,
     },
-    /// A client without trust, or with more than one kind of it.
+    /// A client that trusts no server, or whose trust has more than one source.
     #[error("exactly one of fingerprint, ca and system_ca must be given")]
     Trust,
     /// A certificate without a key, or a key without a certificate.
     #[error("a certificate and its key go together: give both, cert and key, or neither")]
     CertificatePair,
-    /// A value that does not say whether clients need a certificate.
+    /// A wrong value of the option whether clients need a certificate.
     #[error("{option}={value:?}: \"required\" or \"optional\"")]
     ClientCertificates {
         /// The name of the option.
@@ -113,7 +113,7 @@ pub enum Misuse {
         /// The value.
         value: String,
     },
-    /// The name of a server that no certificate could have.
+    /// A server name that no certificate could have.
     #[error("{name:?} is no name that a certificate could have")]
     ServerName {
         /// The name.
@@ -127,7 +127,7 @@ pub enum Misuse {
         /// The minimum number of bytes.
         minimum: usize,
     },
-    /// A limit of connections of 0.
+    /// A connection limit of 0.
     #[error("the limit of {name} of {server} is 0: no client could connect")]
     ConnectionLimit {
         /// The name of the limit.
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// Check that each mistake has its message, which is that of the error, too.
+    /// Check each mistake's message, which must also be that of the error.
     fn check<const N: usize>(table: [(Misuse, &str); N]) {
         for (misuse, message) in table {
             assert_eq!(Error::from(misuse).to_string(), message);

@@ -1,4 +1,4 @@
-//! The key that readers need to get rows from a server.
+//! The key that a reader needs to read rows from a server.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl fmt::Debug for ReadKey {
 }
 
 impl ReadKey {
-    /// Make a read key; fails if it is too short.
+    /// Make a read key; fail if it is too short.
     pub fn new(key: &str) -> Result<Self> {
         if key.len() < MIN_KEY {
             return Err(Misuse::ReadKeyLength { length: key.len(), minimum: MIN_KEY }.into());
@@ -28,7 +28,7 @@ impl ReadKey {
         Ok(Self(Sha256::digest(key).into()))
     }
 
-    /// Compare in a time that does not reveal where the difference is.
+    /// Compare the keys in a time that does not reveal where they differ.
     pub fn matches(&self, key: &str) -> bool {
         let found: [u8; 32] = Sha256::digest(key).into();
         let difference = self.0.iter().zip(found).fold(0, |sum, (a, b)| sum | (a ^ b));

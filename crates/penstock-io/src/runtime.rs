@@ -1,5 +1,5 @@
-//! One background IO thread for each process, with a tokio current-thread runtime. Servers with many connections spread
-//! these over a few more threads.
+//! One background IO thread for each process, with a tokio current-thread runtime. Servers with
+//! many connections spread them over a few more threads.
 //!
 //! The thread starts at the first use, never at import, and belongs to the process that started it. PySpark forks its
 //! workers: a child finds the runtime of its parent, whose thread does not exist in the child, so it leaves that
@@ -26,7 +26,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The most IO threads of a process, including the first, however many cores there are.
 const MAX_IO_THREADS: usize = 4;
 
-/// A value that each process makes for itself: a forked child leaves its parent's value alone.
+/// A value that each process makes for itself: a forked child does not touch its parent's value.
 ///
 /// ```
 /// use penstock_io::runtime::ProcessLocal;
@@ -98,7 +98,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// IO where its thread cannot be started.
+    /// IO if its thread cannot be started.
     pub fn current() -> Result<&'static Self> {
         RUNTIME.get_or_try_init(|| Self::start().map_err(|error| Error::io("cannot start the IO thread", error)))
     }
@@ -108,7 +108,8 @@ impl Runtime {
         Ok(Self { handle, more: OnceLock::new(), _stop: stop })
     }
 
-    /// Return the thread for a server's connection with this number: there are as many threads as cores, up to four.
+    /// Return the thread for a server's connection with this number. There are as many threads as
+    /// cores, up to four.
     pub fn spread(&self, number: u64) -> &Handle {
         let more = self.more.get_or_init(|| {
             let threads = cores().min(MAX_IO_THREADS);
@@ -185,7 +186,8 @@ pub enum WaitError {
     Runtime(Error),
 }
 
-/// Poll a future on the calling thread until it is done. Any thread will do, except one that runs tokio tasks.
+/// Poll a future on the calling thread until it is done. The thread must not be one that runs tokio
+/// tasks.
 ///
 /// `check` is called about every 100 ms and may stop the wait. The runtime is entered meanwhile, so the future may use
 /// its timers and spawn tasks.
@@ -232,7 +234,7 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     })
 }
 
-/// Wakes the thread that waits in [`wait`].
+/// The waker of the thread that waits in [`wait`].
 struct Signal {
     woken: AtomicBool,
     thread: Thread,
@@ -273,17 +275,18 @@ impl<T> PerProcess<T> {
         if self.is_this_process() { self.value.as_ref().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// Return the value for changes.
+    /// Return the value mutably, unless this is a forked child.
     pub fn get_mut(&mut self) -> Result<&mut T> {
         if self.is_this_process() { self.value.as_mut().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// Return the value itself.
+    /// Return the value itself, unless this is a forked child.
     pub fn into_inner(mut self) -> Result<T> {
         if self.is_this_process() { self.value.take().ok_or(Error::Forked) } else { Err(Error::Forked) }
     }
 
-    /// Return the value for changes, for callers that have already checked the process: the check costs a system call.
+    /// Return the value mutably, for callers that have already checked the process: the check costs
+    /// a system call.
     pub fn mut_in_this_process(&mut self) -> Option<&mut T> {
         self.value.as_mut()
     }

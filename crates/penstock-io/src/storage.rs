@@ -1,13 +1,14 @@
-//! Object stores by their URIs: which store, which prefix, whose credentials.
+//! Object stores by their URIs.
 //!
 //! ```text
-//! s3://BUCKET/PREFIX   s3a://...                            Amazon S3, and whatever speaks as it does (`endpoint`)
+//! s3://BUCKET/PREFIX   s3a://...                            Amazon S3 and compatible stores (`endpoint`)
 //! gs://BUCKET/PREFIX   gcs://...                            Google Cloud Storage
 //! abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX     Azure, also abfs:// and az://CONTAINER/PREFIX
 //! ```
 //!
-//! Everything after the bucket or container is the key as it stands; nothing in it is escaped. Credentials come from
-//! the environment, as each provider's own tools read them, unless an option says otherwise.
+//! Everything after the bucket or container is the key as it stands; nothing in it is escaped.
+//! Credentials come from the environment, as for each provider's own tools, unless an option sets
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +32,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Options of a store by their names; the documentation lists them.
+/// Options of a store by their names, which the documentation lists.
 pub type StorageOptions = BTreeMap<String, String>;
 
 /// A prefix in an object store.
@@ -50,7 +51,7 @@ impl fmt::Debug for ObjectPrefix {
     }
 }
 
-/// Return whether this is a URI, not the name of a file; [`ObjectPrefix::open`] says which ones there are.
+/// Return whether this is a URI, not the name of a file. [`ObjectPrefix::open`] checks its scheme.
 pub fn is_uri(text: &str) -> bool {
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -87,8 +88,8 @@ impl ObjectPrefix {
         }
         let prefix = Path::parse(key.trim_end_matches('/'))
             .map_err(|error| Misuse::Prefix { uri: named(), reason: error.to_string() })?;
-        // rustls needs a default provider where an HTTP client is made; this is the provider that QUIC uses too. An
-        // error means that one is already installed.
+        // The store's HTTP client needs rustls's process-wide provider; this is the provider that
+        // all TLS here uses. An error means that one is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let store = match kind {
             Kind::Amazon => amazon(bucket, options),
@@ -106,7 +107,8 @@ impl ObjectPrefix {
     ///
     /// # Errors
     ///
-    /// Misuse for options of a store where the sink is a folder, and as [`open`](Self::open).
+    /// Misuse for options of a store if the sink is a folder, and the errors of
+    /// [`open`](Self::open).
     pub fn of_sink(sink: Option<&FilePath>, options: &StorageOptions) -> Result<Option<Self>> {
         let uri = sink.and_then(FilePath::to_str).filter(|sink| is_uri(sink));
         if uri.is_none() && !options.is_empty() {
@@ -129,17 +131,18 @@ impl ObjectPrefix {
     ///
     /// # Errors
     ///
-    /// Misuse where the store signs no URLs.
+    /// Misuse if the store signs no URLs.
     pub fn signer(&self) -> Result<&Arc<dyn Signer>> {
         self.signer.as_ref().ok_or_else(|| Misuse::NoSigner { uri: self.uri.to_string() }.into())
     }
 
-    /// Return the URI as it was given.
+    /// Return the URI that was given, without slashes at its end.
     pub fn uri(&self) -> &str {
         &self.uri
     }
 
-    /// Return the path of this name below the prefix. The name must not need escaping.
+    /// Return the path of a name below the prefix. The name must contain no characters that need
+    /// escaping.
     pub fn path(&self, name: &str) -> Path {
         Path::from_iter(self.prefix.parts().chain(Path::from(name).parts()))
     }
@@ -209,14 +212,14 @@ fn azure(authority: &str, options: &StorageOptions) -> Opened {
     Ok(both(builder.with_retry(retries()).with_client_options(client(plain)).build()?))
 }
 
-/// Return one store as a store and as a signer.
+/// Return a store in its two roles, as a store and as a signer.
 fn both<S: ObjectStore + Signer>(store: S) -> (Arc<dyn ObjectStore>, Arc<dyn Signer>) {
     let store = Arc::new(store);
     let objects: Arc<dyn ObjectStore> = Arc::<S>::clone(&store);
     (objects, store)
 }
 
-/// Return whether the endpoint is plain HTTP by its URL.
+/// Return whether the endpoint's URL is plain HTTP.
 fn is_plain(endpoint: Option<String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
@@ -229,10 +232,10 @@ fn client(plain: bool) -> ClientOptions {
     ClientOptions::new().with_allow_http(plain).with_timeout(REQUEST_TIMEOUT).with_connect_timeout(CONNECT_TIMEOUT)
 }
 
-/// The most characters of a store's error that go into a message.
+/// The maximum number of characters of a store's error in a message.
 const MAX_REASON: usize = 400;
 
-/// Return a store's error in one line.
+/// Return a store's error as one line of limited length.
 pub fn plain(error: &object_store::Error) -> String {
     let text = error.to_string();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

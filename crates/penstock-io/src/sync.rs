@@ -4,33 +4,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// Lock a mutex, even one that a thread held when it panicked: no critical section of the drivers leaves its value half-changed.
+/// Lock a mutex, even one that a thread held when it panicked: no critical section of the drivers
+/// leaves its value half-changed.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A switch that is set once and stays set: a server is closed.
+/// A switch that is set once and stays set, for example when a server is closed.
 #[derive(Debug, Default)]
 pub struct Latch(watch::Sender<bool>);
 
 impl Latch {
-    /// Set it, and end the waits for it.
+    /// Set the latch, and wake its waiters.
     pub fn set(&self) {
         self.0.send_replace(true);
     }
 
-    /// Return whether it is set.
+    /// Return whether the latch is set.
     pub fn is_set(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Wait until it is set.
+    /// Wait until the latch is set.
     pub async fn wait(&self) {
-        // An error would mean that this was dropped, which cannot happen during the borrow.
+        // An error would mean that the latch was dropped, which its borrow prevents.
         let _ = self.0.subscribe().wait_for(|set| *set).await;
     }
 
-    /// Return the result of `work`; `None` once this is set, unless the result is ready.
+    /// Return the result of `work`, or `None` if the latch is set before the result is ready.
     pub async fn unless_set<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

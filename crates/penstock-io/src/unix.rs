@@ -1,4 +1,5 @@
-//! Listening Unix sockets: only their own user can connect, and their file is removed with the listener.
+//! Listening Unix sockets: only their own user can connect, and the file of a socket is removed
+//! with its listener.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -13,11 +14,11 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::admission::BACKLOG;
 use crate::{Busy, DriverError as _, Error, Misuse, Result};
 
-/// The file of a Unix socket. It is removed when this is dropped, unless another file has replaced it.
+/// The file of a Unix socket. Dropping this removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// The device and the inode of the file that was made.
     made: Option<(u64, u64)>,
     removed: AtomicBool,
 }
@@ -27,7 +28,8 @@ impl SocketFile {
         Self { path: path.to_owned(), made: identity(path), removed: AtomicBool::new(false) }
     }
 
-    /// Remove the file, once: a later file at this path belongs to another process, even if it has the same inode.
+    /// Remove the file, but only once: a later file at this path belongs to another process, even
+    /// if it has the same inode.
     pub fn remove(&self) {
         if !self.removed.swap(true, Ordering::Relaxed) && identity(&self.path) == self.made {
             // An error means that the file no longer exists.
@@ -81,7 +83,7 @@ fn clear(path: &Path) -> Result<()> {
         Err(error) => return Err(context(error)),
     }
     let client = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(context)?;
-    // A daemon whose queue is full is alive too.
+    // The connect must not block, because a daemon whose queue is full is alive too.
     client.set_nonblocking(true).map_err(context)?;
     match client.connect(&SockAddr::unix(path).map_err(context)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => match fs::remove_file(path) {
@@ -94,8 +96,9 @@ fn clear(path: &Path) -> Result<()> {
     }
 }
 
-/// Keeps other daemons from looking at this socket before it listens, because they would take it for one that was left
-/// behind. In a folder that cannot be locked, daemons have to be started one after the other.
+/// The lock of the socket's folder: another daemon that saw this socket before it listens would
+/// take it for one that was left behind. In a folder that cannot be locked, daemons must be started
+/// one after the other.
 struct ListenLock(Option<File>);
 
 impl ListenLock {

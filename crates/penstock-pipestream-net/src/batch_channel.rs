@@ -1,6 +1,6 @@
-//! The transfer of entities from the IO thread to their caller: all that arrived together are passed with one lock and
-//! one wake-up. A wake-up for each would cost more than a small entity does, because the caller runs immediately and
-//! finds just that one.
+//! The transfer of entities from the IO thread to the caller: all entities that arrived together
+//! are passed with one lock and one wake-up. A wake-up for each would cost more than a small entity
+//! does, because the caller would run immediately and find only that one.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use penstock_io::sync::lock;
 
 use crate::outcomes::{Waiters, wake};
 
-/// Return the two ends of a channel; its user is responsible for its capacity.
+/// Return the two ends of a channel. It is unbounded; the code that sends must limit what waits.
 pub(crate) fn batch_channel<T>() -> (BatchSender<T>, BatchReceiver<T>) {
     let state = State { waiting: VecDeque::new(), waiters: Waiters::default(), ends: Ends::Connected };
     let shared = Arc::new(Mutex::new(state));
@@ -22,7 +22,7 @@ pub(crate) fn batch_channel<T>() -> (BatchSender<T>, BatchReceiver<T>) {
 #[derive(Debug)]
 pub(crate) struct BatchSender<T>(Arc<Mutex<State<T>>>);
 
-/// The caller's end; several may take.
+/// The caller's end, from which several tasks may take.
 #[derive(Debug)]
 pub(crate) struct BatchReceiver<T>(Arc<Mutex<State<T>>>);
 
@@ -36,14 +36,14 @@ struct State<T> {
 /// The two ends of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// Both exist.
+    /// Both ends exist.
     Connected,
-    /// One of them was dropped.
+    /// One end was dropped.
     Disconnected,
 }
 
 impl<T> BatchSender<T> {
-    /// Send values, in order. Return them if the receiver is dropped.
+    /// Send values in order. Return them if the receiver is dropped.
     pub(crate) fn send(&self, values: Vec<T>) -> Result<(), Vec<T>> {
         let wakers = {
             let mut state = lock(&self.0);
@@ -70,8 +70,8 @@ impl<T> Drop for BatchSender<T> {
 }
 
 impl<T> BatchReceiver<T> {
-    /// Wait until there are values and return at most `max`, at least one; none when the sender is dropped and all are
-    /// received. Safe to cancel.
+    /// Wait until there are values, and return one to `max` of them; none when the sender is
+    /// dropped and all are received. Safe to cancel.
     pub(crate) async fn recv(&self, max: usize) -> Vec<T> {
         poll_fn(|context| {
             let mut state = lock(&self.0);
@@ -93,7 +93,7 @@ impl<T> Drop for BatchReceiver<T> {
             state.ends = Ends::Disconnected;
             std::mem::take(&mut state.waiting)
         };
-        // Not under the lock: dropping the values may run other code.
+        // Dropped without the lock, because dropping the values may run other code.
         drop(remaining);
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::types::in_words;
 use crate::{Misuse, Result};
 
-/// Metadata key of an entity that is only padding.
+/// Metadata key that marks an entity as padding.
 pub const PADDING: &str = "penstock.padding";
 /// Maximum length of a peer's text that is stored with a claim check.
 const MAX_TEXT: usize = 4 << 10;
@@ -19,19 +19,19 @@ const MAX_TEXT: usize = 4 << 10;
 /// Description of the entity behind a claim check, as far as this end knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
-    /// Reason for which it was deferred.
+    /// The reason for which the entity was deferred.
     pub reason: String,
-    /// The document that it is a part of, where its sender named one.
+    /// The document that the entity is a part of, if its sender named one.
     pub document: Option<String>,
-    /// Its place in the document, a JSON list, where its sender named one.
+    /// The entity's place in the document, a JSON list, if its sender named one.
     pub path: Option<String>,
-    /// Its content type.
+    /// The content type of the payload.
     pub content_type: Option<String>,
-    /// The length of its payload, where that was verified.
+    /// The length of the payload, if it was verified.
     pub bytes: Option<u64>,
-    /// The SHA-256 of its payload in hex, where that was verified.
+    /// The SHA-256 of the payload in hex, if it was verified.
     pub sha256: Option<String>,
-    /// Its payload's name below the sink, where it was stored.
+    /// The payload's name below the sink, if it was stored.
     pub file: Option<String>,
 }
 
@@ -65,9 +65,10 @@ impl Details {
 /// A claim check as its holder knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimCheck {
-    /// Its ID.
+    /// The claim check's ID.
     pub id: u64,
-    /// The session in which its entity was deferred. The peer that asks knows it, so an answer does not contain it.
+    /// The session in which the entity was deferred. The answer to a peer omits it, because the
+    /// peer knows it.
     pub session: Option<SessionId>,
     /// The entity's scope.
     pub scope: u16,
@@ -79,8 +80,8 @@ pub struct ClaimCheck {
     pub status: Status,
     /// Point at which processing stopped (section 9.6); a list of claim checks omits it.
     pub validation: Option<StoppingPointValidation>,
-    /// Path of its payload in the sink, if its work was done without a session; a list shows it next to the claim
-    /// check.
+    /// Path of the payload in the sink, if the work was done without a session; in a [`ClaimRow`]
+    /// the details have it instead.
     pub file: Option<String>,
 }
 
@@ -121,7 +122,7 @@ impl ClaimCheck {
 pub struct ClaimRow {
     /// The claim check.
     pub check: ClaimCheck,
-    /// Description of its entity.
+    /// The description of its entity.
     pub details: Details,
 }
 
@@ -132,12 +133,12 @@ impl ClaimRow {
     }
 }
 
-/// Content types that are deferred: `image/png`, `image/*`.
+/// The content types that are deferred, such as `image/png` and `image/*`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeferTypes(Vec<String>);
 
 impl DeferTypes {
-    /// Read patterns: a type with its subtype, which may be `*`.
+    /// Check the patterns: each is a type and a subtype, which may be `*`.
     pub fn new(patterns: impl IntoIterator<Item = String>) -> Result<Self> {
         let checked = patterns.into_iter().map(|pattern| {
             let parts = pattern.split_once('/').filter(|(kind, sub)| {
@@ -151,7 +152,7 @@ impl DeferTypes {
         checked.collect::<Result<_>>().map(Self)
     }
 
-    /// Return whether there are none.
+    /// Return whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -24,15 +24,15 @@ use crate::shared::Phase;
 use crate::transport::{self, ALPN};
 use crate::{Error, Misuse, Result};
 
-/// Opens sessions to servers. All clients of a process share one socket; a client is a trust configuration that was
-/// read once.
+/// A client, which opens sessions to servers. It consists of TLS files that were read once; all
+/// clients of a process share their sockets.
 #[derive(Clone)]
 pub struct Client(Arc<PerProcess<Inner>>);
 
 struct Inner {
     crypto: Arc<QuicClientConfig>,
     counters: Arc<Counters>,
-    /// A client stores no claim checks, so entities from servers are not deferred here.
+    /// A client stores no claim checks, so it does not defer entities of servers.
     claims: Arc<dyn ClaimChecks>,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Read the trust and the client's certificate.
+    /// Read the trusted certificates and the client's own.
     pub fn new(tls: &ClientTls) -> Result<Self> {
         let crypto =
             QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls_from(error.to_string(), error))?;
@@ -74,13 +74,13 @@ impl Client {
             claims: Arc::clone(&inner.claims),
         };
         let server_name = server_name.to_owned();
-        // On the IO thread, because the session's tasks live there.
+        // The session's tasks run on the IO thread, so this starts there as well.
         let connecting = penstock_io::runtime::spawn(connect(inner, address, server_name, options))?;
         connecting.await.unwrap_or_else(|error| Err(Error::task(error)))
     }
 
-    /// Connect to the address of a host that answers first. `server_name` is that of the certificate, if it is not the
-    /// host.
+    /// Connect to the address of a host that answers first. `server_name` is the name in the
+    /// certificate, if it is not the host.
     pub async fn connect_host(
         &self,
         host: &Addresses,
@@ -138,8 +138,8 @@ async fn connect(
     let mut phase = shared.phase.subscribe();
     let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
     match shared.closed() {
-        // A server that refuses the client's certificate reports it only now, after the client's handshake has
-        // completed.
+        // A server that refuses the client's certificate reports that only now, after the client's
+        // handshake has completed.
         Some(reason) => Err(transport::tls_alert(&lost, address).unwrap_or_else(|| closed(&reason))),
         None if needs_layer2 && shared.layer2().is_none() => {
             let message = "the requested options need layer 2".to_owned();
@@ -150,7 +150,7 @@ async fn connect(
     }
 }
 
-/// Return the session in a folder, or a new one that will be stored there.
+/// Return the journal of the session in a folder, or of a new session that will be stored there.
 async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<ClientJournal> {
     if options.survives.is_none() || !options.session.capabilities.layer2 {
         return Err(Misuse::StateLayer.into());
@@ -159,7 +159,8 @@ async fn open_state(folder: PathBuf, options: &mut SessionOptions) -> Result<Cli
         layer2.survives = true;
     }
     let mut config = options.session.clone();
-    // Nothing is agreed on before that, so another address of the same server may be tried.
+    // Both ends agree on capabilities only after this, so after an error another address of the
+    // server may be tried.
     let opened = tokio::task::spawn_blocking(move || {
         let opened = ClientState::open(&folder, &mut config);
         opened.map(|opened| (opened, config))

@@ -1,4 +1,4 @@
-//! Requests to the driver, which alone owns the session.
+//! Requests to the driver, the only owner of the session.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -21,22 +21,22 @@ use crate::ticket_reply::TicketReply;
 use crate::types::{IssuedClaim, Resumed};
 use crate::{Error, Result};
 
-/// Maximum number of commands that wait for the driver; beyond it senders wait.
+/// Maximum number of commands in the driver's queue; senders wait while it is full.
 const WAITING_COMMANDS: usize = 1_024;
 
-/// Commands that the driver handles in order. The channel is bounded, so a driver that cannot write stream 0 blocks the
-/// tasks that would make it write more.
+/// Commands that the driver handles in order. The channel is bounded, so that a driver that cannot
+/// write stream 0 blocks the tasks that would make it write more.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// The peer opened stream 0.
     Control(SendStream, RecvStream),
     /// The peer opened another bidirectional stream.
     Bidirectional,
-    /// The peer opened an entity stream, and its capabilities are not known yet.
+    /// The peer opened an entity stream before its capabilities arrived.
     StreamOpened,
     /// An entity stream's header is complete.
     Header { stream: u64, header: Box<EntityHeader>, reply: oneshot::Sender<Verdict> },
-    /// Entity streams that arrived completely.
+    /// Entity streams that have arrived completely.
     Arrived(Vec<BufferedEntity>),
     /// An entity stream's header is malformed.
     HeaderError(core::Error),
@@ -44,11 +44,11 @@ pub(crate) enum Command {
     StreamReset { stream: u64, attempt: Attempt, code: u64 },
     /// A chunk's stream has ended.
     ChunkFinished { attempt: Attempt, index: u32, bytes: u64, reply: oneshot::Sender<ChunkProgress> },
-    /// An entity, received or sent, has failed at this end, whatever its attempt.
+    /// A received or sent entity has failed at this end, whichever attempt is current.
     Fail { key: EntityKey, reason: Reason },
     /// An attempt to receive an entity has failed.
     FailAttempt { attempt: Attempt, reason: Reason },
-    /// An entity of ours was not sent to its end; `stopped`: by the peer.
+    /// An entity of ours was not sent completely; `stopped` is true if the peer stopped its stream.
     NotSent { key: EntityKey, reason: Reason, stopped: bool },
     /// Skip an entity of ours.
     Skip { key: EntityKey, reason: Reason },
@@ -60,25 +60,27 @@ pub(crate) enum Command {
     Send(Vec<SendRequest>),
     /// The last child of an entity, or of the root scope, has been announced.
     EndChildren { parent: Option<EntityKey>, reply: Reply<()> },
-    /// Whether something has been announced with this label.
+    /// Return whether an entity has been announced with this label.
     Knows { label: Bytes, reply: Reply<bool> },
     /// Send a CHECKPOINT.
     Checkpoint { scope: u32, entity: u32, timeout: Option<Duration>, reply: Reply<CheckpointAnswer> },
 }
 
-/// Commands that the driver handles immediately, whatever is queued. Unbounded, because only few can exist: one for
-/// each entity received, and the end.
+/// Commands that the driver handles immediately, whatever is queued. The channel is unbounded,
+/// because few such commands can exist: one for each received entity, and the end.
 #[derive(Debug)]
 pub(crate) enum Urgent {
     /// Received entities are safely delivered.
     Complete(Vec<Attempt>),
     /// A received entity could not be delivered.
     Fail { attempt: Attempt, reason: Reason },
-    /// A received entity is left out.
+    /// A received entity is skipped.
     Skip { attempt: Attempt, reason: Reason },
-    /// A received entity waits: its owner gets a token, and `resumed` fires when the token is returned.
+    /// A received entity has to wait: its sender gets a token, and `resumed` fires when the sender
+    /// returns it.
     Yield { attempt: Attempt, point: Box<StoppingPoint>, reply: Reply<()>, resumed: oneshot::Sender<Resumed> },
-    /// The consumer of a received entity that waits has continued to process it.
+    /// The consumer of a received entity that waits takes more bytes, so the state differs from its
+    /// token's.
     NoteState { attempt: Attempt, state_checksum: Bytes, reply: oneshot::Sender<()> },
     /// Return the session's part of the stopping point of a received entity.
     StoppingPoint {
@@ -86,7 +88,7 @@ pub(crate) enum Urgent {
         validation: Box<StoppingPointValidation>,
         reply: oneshot::Sender<StoppingPointValidation>,
     },
-    /// The sink has stored a received entity, which is to be deferred.
+    /// The sink has stored a received entity, which must now be deferred.
     SetAside { attempt: Attempt, details: Box<Details> },
     /// A claim check has been stored.
     Defer { attempt: Attempt, claim: IssuedClaim, reply: Option<Reply<()>> },
@@ -94,7 +96,7 @@ pub(crate) enum Urgent {
     NoClaim { attempt: Attempt, reason: Reason },
     /// The answer to a question about a claim check of ours.
     AnswerClaim { request: u64, answer: std::result::Result<ClaimResponse, Reason>, redeemed: bool },
-    /// Give up an entity of ours, and with it everything that would still have followed below it.
+    /// Give up an entity of ours, and everything below it that is not announced yet.
     GiveUp { key: EntityKey, reason: Reason },
     /// Close gracefully.
     Close,
@@ -102,8 +104,8 @@ pub(crate) enum Urgent {
     CloseWhenIdle,
     /// The server does not listen any more.
     ServerGone(Reason),
-    /// The session continues in the next process, where its state is on disk. Elsewhere it ends now, or is closed
-    /// gracefully.
+    /// Leave the session to the next process, if its state is on disk. Otherwise end it now with
+    /// the reason, or, without a reason, close it gracefully.
     Leave(Option<Reason>),
     /// Close now.
     Abort(Reason),
@@ -128,7 +130,7 @@ impl Commands {
     }
 }
 
-/// The other ends of [`Commands`].
+/// The driver's ends of [`Commands`].
 pub(crate) struct Inbox {
     pub(crate) ordered: mpsc::Receiver<Command>,
     pub(crate) urgent: mpsc::UnboundedReceiver<Urgent>,
@@ -156,18 +158,18 @@ pub(crate) struct BufferedEntity {
 /// Decision about an entity stream.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// Receive it.
+    /// Receive the stream.
     Accepted {
         accepted: Accepted,
         header: Arc<EntityHeader>,
-        /// Fires when the session wants the stream stopped.
+        /// Fires when the stream must be stopped.
         stop: oneshot::Receiver<ErrorCode>,
-        /// Set when all of it has arrived.
+        /// Set when the whole stream has arrived.
         whole: Arc<AtomicBool>,
-        /// Destination of its chunk, if it carries one.
+        /// Destination of the stream's chunk, if it carries one.
         assembly: Option<Arc<Assembly>>,
     },
-    /// Stop it.
+    /// Stop the stream.
     Stopped(ErrorCode),
 }
 
@@ -182,13 +184,13 @@ pub(crate) struct SendRequest {
 /// The answer to a CHECKPOINT of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointAnswer {
-    /// The frame.
+    /// The CHECKPOINT frame.
     pub checkpoint: Checkpoint,
     /// True if satisfied, false if it timed out.
     pub satisfied: bool,
 }
 
-/// Return a reason in the form of an error, for a caller that waits.
+/// Return the error for a caller whose session has ended for this reason.
 pub(crate) fn closed(reason: &Reason) -> Error {
     Error::Closed(reason.clone())
 }

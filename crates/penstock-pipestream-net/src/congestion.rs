@@ -1,9 +1,10 @@
 //! Congestion control that never holds CONNECTION_CLOSE back.
 //!
-//! quinn-proto 0.11.19 counts CONNECTION_CLOSE as data: while the congestion window is full, the packet waits, and no
-//! acknowledgement makes room any more once the connection is closed. The peer would learn nothing until its idle
-//! timeout (quinn's issue 2785, fixed after that release). So the window of a connection that is about to close is
-//! unlimited, which concerns this one packet: a closed connection sends no data.
+//! quinn-proto 0.11.19 counts CONNECTION_CLOSE as data: while the congestion window is full, the
+//! packet waits, and no acknowledgement makes room any more once the connection is closed. The peer
+//! would learn nothing until its idle timeout (quinn's issue 2785, fixed after that release). So
+//! the window of a connection that is about to close is unlimited, which affects only this one
+//! packet: a closed connection sends no data.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicC
 use quinn::{Connection, VarInt};
 use quinn_proto::RttEstimator;
 
-/// A window above which quinn neither holds back nor paces.
+/// A window so large that quinn neither holds back nor paces any packet.
 const UNLIMITED: u64 = 1 << 40;
 
-/// Creates the controllers of connections: CUBIC, and the exception for CONNECTION_CLOSE.
+/// The factory of congestion controllers: CUBIC with the exception for CONNECTION_CLOSE.
 #[derive(Debug)]
 pub(crate) struct CongestionConfig(Arc<CubicConfig>);
 
@@ -85,7 +86,8 @@ impl Controller for Congestion {
     }
 }
 
-/// Close a connection with a code and a reason, which reach the peer even where the congestion window is full.
+/// Close a connection with a code and a reason, which reach the peer even if the congestion window
+/// is full.
 pub(crate) fn close(connection: &Connection, code: VarInt, reason: &[u8]) {
     lift_window(connection);
     connection.close(code, reason);

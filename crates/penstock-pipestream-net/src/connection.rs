@@ -1,4 +1,4 @@
-//! The steps that client and server share once a handshake is done.
+//! The steps from a completed handshake to a running session, which clients and servers share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,15 +26,16 @@ pub(crate) struct Start {
     pub(crate) role: Role,
     pub(crate) options: SessionOptions,
     pub(crate) counters: Arc<Counters>,
-    /// Store of its claim checks.
+    /// Store of the claim checks that this end issues.
     pub(crate) claims: Arc<dyn ClaimChecks>,
     /// Content types that a sink stores and defers.
     pub(crate) defer_types: Arc<DeferTypes>,
     /// Stream 0, at the client.
     pub(crate) control: Option<(SendStream, RecvStream)>,
-    /// Recovery when the connection is lost.
+    /// How the session recovers from the loss of its connection.
     pub(crate) reconnect: Reconnect,
-    /// The names of the server's sessions; a client's own.
+    /// The names of the open sessions. All sessions of a server share one set; a client's session
+    /// has its own.
     pub(crate) names: Arc<Names>,
     /// Journal of a client's session, where its state is on disk.
     pub(crate) client_journal: Option<ClientJournal>,
@@ -43,7 +44,7 @@ pub(crate) struct Start {
 /// Journal of a client's session.
 #[derive(Debug)]
 pub(crate) enum ClientJournal {
-    /// A new one.
+    /// A new session.
     New(Box<dyn SessionJournals>),
     /// A session that an earlier process has begun.
     Resumed(Box<Session>, Box<dyn SessionJournal>),
@@ -61,9 +62,9 @@ impl ClientJournal {
 
 /// Destination of a session's entities.
 pub(crate) enum Destination {
-    /// A server's sink, which opens the session once that has its ID.
+    /// A server's sink, which opens its part of the session once the session has its ID.
     Sink(Arc<dyn EntitySink>, Arc<Place>),
-    /// A client's, which is open from the start.
+    /// A client's part of a sink, which is open from the start.
     Open(Arc<dyn SinkSession>),
 }
 
@@ -71,7 +72,7 @@ pub(crate) enum Destination {
 pub(crate) struct RunningSession {
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
-    /// The connection of its entities, and of a handle, to it.
+    /// The link of its entities and its handle to the session.
     pub(crate) entity: Arc<EntityLink>,
 }
 
@@ -93,7 +94,7 @@ impl Start {
                 (intake, Some(SinkOpening { sink, defer_types: self.defer_types, place, found: None }))
             }
             Destination::Open(opened) => {
-                // It was empty, so this cannot fail.
+                // The cell is empty, so this cannot fail.
                 let _ = sink_cell.set(opened);
                 (Intake::Sequential, None)
             }
@@ -106,7 +107,7 @@ impl Start {
             log: self.options.events.clone(),
             claims: Arc::clone(&self.claims),
             stream_permits: Arc::clone(&stream_permits),
-            // A sink takes entities immediately, so nothing has to wait.
+            // A concurrent sink takes entities immediately, so none has to be parked.
             parked: Arc::new(Semaphore::new(if intake == Intake::Concurrent { 0 } else { PARKED })),
         });
         let link = Arc::new(Link {
@@ -134,7 +135,7 @@ impl Start {
         Ok(RunningSession { shared, commands, entity })
     }
 
-    /// Return the session, new or as its journal has it, and where it is stored.
+    /// Return the session, new or restored from its journal, and its journal if it has one.
     fn session(&self, client_journal: Option<ClientJournal>) -> Result<(Session, Option<Durable>)> {
         let journals = match client_journal {
             Some(ClientJournal::Resumed(session, journal)) => return Ok((*session, Some(Durable::new(journal)))),

@@ -7,10 +7,10 @@ use penstock_io::admission;
 use penstock_io::metrics::Histogram;
 use penstock_pipestream::{Counters as Seen, ErrorCode, Limit, Status, Usage};
 
-/// Number of codes that the registry names (section 11.4); all others share one more slot.
+/// Number of codes that the registry names (section 11.4); all other codes share one more slot.
 const NAMED_CODES: usize = 13;
 
-/// Failures or closes by error code.
+/// Counters of failures or ends by error code.
 #[derive(Debug, Default)]
 pub(crate) struct ByCode([AtomicU64; NAMED_CODES + 1]);
 
@@ -22,14 +22,14 @@ impl ByCode {
         }
     }
 
-    /// Return every code that has a name, and one for the others.
+    /// Return the count of each code that has a name, and of all others together.
     pub(crate) fn read(&self) -> impl Iterator<Item = (ErrorCode, u64)> {
         let code = |index| ErrorCode::from_code(u64::try_from(index).unwrap_or(u64::MAX));
         self.0.iter().enumerate().map(move |(index, counter)| (code(index), counter.load(Ordering::Relaxed)))
     }
 }
 
-/// Sum of the counters of the sessions.
+/// The sums of the sessions' own counters.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     pub(crate) announced: AtomicU64,
@@ -106,21 +106,22 @@ impl Gauges {
 #[derive(Debug, Default)]
 pub(crate) struct JournalCounters {
     pub(crate) restored: AtomicU64,
-    /// Restored sessions whose client did not return, and those that could not be restored.
+    /// Restored sessions whose client did not return, and sessions that could not be restored.
     pub(crate) in_vain: AtomicU64,
     pub(crate) records: AtomicU64,
     /// Time taken to make records durable, one group at a time.
     pub(crate) commits: Histogram,
 }
 
-/// Counters of a log of events: lines that could not be written, and times that a session waited for it.
+/// Counters of a log of events: lines that could not be written, and times that a session waited
+/// for the log.
 #[derive(Debug, Default)]
 pub(crate) struct LogCounters {
     pub(crate) lost: AtomicU64,
     pub(crate) waits: AtomicU64,
 }
 
-/// Counts that all sessions of a server, or one client, share.
+/// The counters that all sessions of a server or of a client share.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) connections_total: AtomicU64,
@@ -138,7 +139,8 @@ pub(crate) struct Counters {
     pub(crate) reconnects: AtomicU64,
     /// Times that a connection had all its entity streams open.
     pub(crate) streams_full: AtomicU64,
-    /// Times that the peer did not read stream 0, so that work was suspended which would have produced more of it.
+    /// Times that the peer did not read stream 0, so that work was suspended that would have
+    /// written more to it.
     pub(crate) control_full: AtomicU64,
     pub(crate) entities: AtomicU64,
     pub(crate) bytes: AtomicU64,
@@ -160,13 +162,13 @@ impl Counters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Count a number of payloads, of this many bytes together, that arrived completely and verified.
+    /// Count payloads that arrived completely and were verified, and the bytes of all of them.
     pub(crate) fn arrived(&self, entities: u64, bytes: u64) {
         Self::add(&self.entities, entities);
         Self::add(&self.bytes, bytes);
     }
 
-    /// Count a received entity that has ended with another status than COMPLETE.
+    /// Count a received entity that has ended with a status other than COMPLETE.
     pub(crate) fn entity_ended(&self, status: Status, code: ErrorCode) {
         let counter = match status {
             Status::Skipped => &self.skipped,
@@ -240,15 +242,15 @@ impl Counters {
 /// The counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CounterSnapshot {
-    /// Connections whose handshake was begun.
+    /// Connections that a server admitted or a client established.
     pub connections_total: u64,
-    /// Number of those that are open now.
+    /// Connections of a server that are open now; 0 for a client.
     pub connections_open: u64,
     /// Connections refused because of a limit.
     pub refused: u64,
-    /// Entities whose payload arrived completely and verified.
+    /// Entities whose payload arrived completely and was verified.
     pub entities: u64,
-    /// Their payload bytes.
+    /// Payload bytes of these entities.
     pub bytes: u64,
     /// Received entities that ended COMPLETE.
     pub completed: u64,
@@ -260,9 +262,9 @@ pub struct CounterSnapshot {
     pub skipped: u64,
     /// Received entities that ended DEFERRED.
     pub deferred: u64,
-    /// Attempts, ours and the peers', that failed and were not the last.
+    /// Failed attempts, ours and the peers', that were not the last of their entity.
     pub retries: u64,
-    /// Received entities that were made to wait.
+    /// Times that a received entity was made to wait.
     pub yields: u64,
     /// Connections over which sessions continued after another one was lost.
     pub reconnects: u64,
@@ -270,7 +272,7 @@ pub struct CounterSnapshot {
     pub claims: u64,
     /// Entity streams that arrived for an entity that was already resolved.
     pub late_streams: u64,
-    /// Statuses that arrived for such an entity.
+    /// Statuses that arrived for an entity that was already resolved.
     pub late_statuses: u64,
     /// Events dropped because they were not taken.
     pub events_lost: u64,

@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// A client's connection, and its stream 0.
 pub(crate) type DialedConnection = (Connection, (SendStream, RecvStream));
 
-/// Opens connections to one server.
+/// A dialer of connections to one server.
 pub(crate) struct Dialer {
     config: ClientConfig,
     address: SocketAddr,
@@ -51,7 +51,7 @@ impl Dialer {
         Error::deadline(format!("{} did not respond within {} s", self.address, self.handshake_timeout.as_secs_f64()))
     }
 
-    /// Connect; return the connection and its stream 0.
+    /// Connect, and return the connection and its stream 0.
     pub(crate) async fn dial(&self) -> Result<DialedConnection> {
         let address = self.address;
         let endpoint = transport::client_endpoint(Runtime::current()?, address, self.mtu)?;

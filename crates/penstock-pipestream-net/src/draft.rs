@@ -13,9 +13,9 @@ use crate::{Misuse, Result};
 /// Properties of an entity that its sender knows before it has an ID.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EntityDraft {
-    /// Its parent, one of ours that was announced as dehydrated; `None` for a root.
+    /// The parent, an entity of ours that was announced as dehydrated; `None` for a root entity.
     pub parent: Option<EntityKey>,
-    /// Whether it will have children.
+    /// Whether the entity will have children.
     pub dehydrate: bool,
     /// The data layer (0 to 3, section 7).
     pub layer: u32,
@@ -23,30 +23,33 @@ pub struct EntityDraft {
     pub content_type: String,
     /// The header's metadata; keys that begin with `pipestream.` belong to the protocol.
     pub metadata: BTreeMap<String, String>,
-    /// Sends the payload in chunks of this many bytes, each on its own stream (decision 15).
+    /// The size in bytes of the chunks in which the payload is sent, each on its own stream
+    /// (decision 15).
     pub chunk_size: Option<u64>,
-    /// Handling of children that fail, and of the entity itself in that case; for an entity that is dehydrated, at
-    /// layer 2.
+    /// How failures of children are handled, and the entity itself then. Only for a dehydrated
+    /// entity, at layer 2.
     pub policy: Option<CompletionPolicy>,
-    /// The document that a root entity carries, with its owner (section 7.1). Its `entity_id` is set when the entity
-    /// has its ID.
+    /// The document that a root entity carries, with its owner (section 7.1). Its `entity_id` is
+    /// set when the entity gets its ID.
     pub document: Option<PipeDoc>,
-    /// The sender's label, of at most 1,024 bytes; empty: none. In a session whose state is on disk, an entity with a
-    /// label that was announced before is not announced again, even if an earlier process announced it.
+    /// The sender's label, of at most 1,024 bytes; empty for no label. In a session whose state is
+    /// on disk, an entity is not announced again if its label was announced before, even by an
+    /// earlier process.
     pub label: Bytes,
 }
 
-/// The metadata among the protocol's own keys that the user of a session may set (decision 11).
+/// A metadata key of the protocol that a caller may set (decision 11).
 const ORIGINAL_LENGTH: &str = "pipestream.original-length";
 /// Metadata key of the claim check that an entity redeems, in 16 hex digits.
 pub const CLAIM: &str = "pipestream.claim";
-/// Maximum size of what the protocol itself adds to a header.
+/// Maximum number of bytes that the protocol itself adds to a header.
 const OWN_FIELDS: usize = 1_024;
 /// Size of a metadata entry beyond its own bytes.
 const ENTRY_OVERHEAD: usize = 20;
 
 impl EntityDraft {
-    /// Refuse what the peer would refuse, in some cases by closing the connection (decision 14).
+    /// Refuse a draft that the peer would refuse; for some the peer would close the connection
+    /// (decision 14).
     pub(crate) fn check(&self, delivery: &Delivery) -> Result<()> {
         if let Some(key) =
             self.metadata.keys().find(|key| key.starts_with("pipestream.") && *key != ORIGINAL_LENGTH && *key != CLAIM)
@@ -83,19 +86,19 @@ impl EntityDraft {
     }
 }
 
-/// Return the claim check that metadata names.
+/// Return the ID of the claim check that a metadata value names.
 pub(crate) fn claim_id(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     u64::from_str_radix(text, 16).ok().filter(|_| digits)
 }
 
-/// Continuation after the announcement.
+/// What follows the announcement of an entity.
 #[derive(Debug)]
 pub(crate) enum Delivery {
-    /// A stream.
+    /// A stream with the payload.
     Payload(Payload),
-    /// The entity cannot be delivered.
+    /// A failure: the entity cannot be delivered.
     Failed(Reason),
-    /// The entity is left out.
+    /// Nothing: the entity is skipped.
     Skipped(Reason),
 }

@@ -1,4 +1,4 @@
-//! The connection from an entity back to its session.
+//! The link from an entity back to its session.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use crate::shared::Shared;
 use crate::ticket_reply::{TicketReply, Tickets};
 use crate::{Error, Misuse, Result};
 
-/// Connection of an entity to its session. All entities of a session share one.
+/// The link of an entity to its session. All entities of a session share one.
 #[derive(Debug)]
 pub(crate) struct EntityLink {
-    /// The process that the session lives in.
+    /// The ID of the session's process.
     pub(crate) process: u32,
     pub(crate) shared: Arc<Shared>,
     pub(crate) commands: Commands,
@@ -33,8 +33,8 @@ pub(crate) struct EntityLink {
 }
 
 impl EntityLink {
-    /// Release the stream permit of a very small entity that arrived completely, as long as few wait for their consumer: the
-    /// peer sends more while the consumer wakes up.
+    /// Exchange the stream permit of a very small entity that arrived completely for a parking
+    /// permit, if one is free: the peer sends more while the consumer wakes up.
     pub(crate) fn park(&self, bytes: usize, permit: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
         if bytes > PARKED_PAYLOAD {
             return permit;
@@ -42,13 +42,13 @@ impl EntityLink {
         Arc::clone(&self.parked).try_acquire_owned().unwrap_or(permit)
     }
 
-    /// Release the permits of entities that were taken, some of which were parked.
+    /// Release the permits of entities that were taken, `parked` of which were parked.
     pub(crate) fn release_permits(&self, count: usize, parked: usize) {
         self.stream_permits.add_permits(count.saturating_sub(parked));
         self.parked.add_permits(parked);
     }
 
-    /// Return the session's name at layer 2, or misuse for an operation that exists only there.
+    /// Return the session's name at layer 2. Below layer 2, return misuse.
     pub(crate) fn layer2(&self) -> Result<SessionId> {
         self.shared.layer2().ok_or(Misuse::NoLayer2.into())
     }
@@ -58,8 +58,8 @@ impl EntityLink {
         closed(&self.shared.closed().unwrap_or_else(lost))
     }
 
-    /// Deliver an announced entity's ticket to its caller. If the caller has stopped waiting for it, the entity is
-    /// given up.
+    /// Deliver the ticket of an announced entity to its caller. Give the entity up if the caller
+    /// has stopped waiting.
     pub(crate) fn deliver_ticket(&self, reply: TicketReply, ticket: Ticket) {
         if !reply.deliver(ticket) {
             self.abandon(&ticket);
@@ -75,14 +75,14 @@ impl EntityLink {
     }
 }
 
-/// Source of a session's handle, for a sink that hands its sessions to a caller.
+/// The source of a session's handle, for a sink that hands its sessions to a caller.
 #[derive(Debug)]
 pub struct HandleSource {
     pub(crate) link: Arc<EntityLink>,
     pub(crate) place: Arc<Place>,
 }
 
-/// A connection's place among those of a server. It is free when the last holder drops it.
+/// A connection's place among a server's connections, which is free when its last holder drops it.
 #[derive(Debug)]
 pub(crate) struct Place {
     counters: Arc<Counters>,
@@ -101,8 +101,8 @@ impl Drop for Place {
     }
 }
 
-/// A caller that waits for the tickets of a batch. Entities announced after it has stopped waiting are given up as
-/// well.
+/// The tickets of a batch that a caller waits for. Dropping this gives up the batch's entities
+/// whose tickets were not taken, including those that are announced later.
 #[derive(Debug)]
 pub(crate) struct PendingTickets {
     tickets: Tickets,
@@ -110,7 +110,7 @@ pub(crate) struct PendingTickets {
 }
 
 impl PendingTickets {
-    /// Return the replies of a batch, and the caller that waits for them.
+    /// Return the replies of a batch, and the end of the caller that waits for them.
     pub(crate) fn batch(count: usize, link: &Arc<EntityLink>) -> (impl Iterator<Item = TicketReply>, Self) {
         let (replies, tickets) = TicketReply::batch(count);
         (replies, Self { tickets, link: Arc::clone(link) })
@@ -121,7 +121,7 @@ impl PendingTickets {
         self.tickets.ready().await;
     }
 
-    /// Return the tickets; `None` where the session ended before there was one.
+    /// Return the tickets; `None` for an entity whose session ended before it had a ticket.
     pub(crate) fn take(self) -> Vec<Option<Result<Ticket>>> {
         self.tickets.take()
     }

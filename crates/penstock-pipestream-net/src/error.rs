@@ -6,10 +6,10 @@ use crate::misuse::Misuse;
 /// Errors of this driver.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// At this end: a file, a socket, TLS, a timeout, or an option of one of these.
+    /// An error at this end: a file, a socket, TLS, a timeout, or an option of one of these.
     #[error(transparent)]
     Local(#[from] penstock_io::Error),
-    /// The protocol core refused it.
+    /// An error of the protocol core.
     #[error(transparent)]
     Protocol(#[from] penstock_pipestream::Error),
     /// The caller broke a rule; nothing was sent.
@@ -18,7 +18,7 @@ pub enum Error {
     /// The peer has refused a request, with its reason.
     #[error("{}: {}", .0.code, .0.message)]
     Refused(Reason),
-    /// The peer has not said yet what it is capable of.
+    /// The peer's capabilities have not arrived yet.
     #[error("the capabilities are not agreed yet")]
     Negotiating,
     /// The entity ended before the request was carried out.
@@ -44,7 +44,7 @@ impl Error {
         }
     }
 
-    /// Return the registry's code, where the protocol has one for it.
+    /// Return the registry's code, if the protocol has one for this error.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Protocol(error) => Some(error.code()),
@@ -53,7 +53,8 @@ impl Error {
         }
     }
 
-    /// Return the registry's code, or a similar one: every error has one for users.
+    /// Return the registry's code, or else the nearest one, so that every error has a code for
+    /// users.
     pub fn nearest_code(&self) -> ErrorCode {
         match self {
             Self::Protocol(error) => error.code(),

@@ -1,4 +1,4 @@
-//! A session as its user sees it, from any thread.
+//! A session as its callers see it, on any thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,18 +28,18 @@ const MAX_BATCH: usize = 256;
 
 /// A session. Clones refer to the same session; when the last one is dropped before the end, the session is aborted.
 ///
-/// Futures may be dropped at any time: an entity whose ticket is not awaited is given up. Outcomes of entities and
-/// scopes of ours are kept until they are taken: a byte for each entity that is COMPLETE, about 100 bytes for others
-/// and for scopes.
+/// Futures may be dropped at any time: an entity whose ticket is not awaited is given up. Outcomes
+/// of our entities and scopes are kept until they are taken. Each takes one byte for an entity that
+/// is COMPLETE, and about 100 bytes for other entities and for scopes.
 #[derive(Debug, Clone)]
 pub struct SessionHandle(Arc<PerProcess<Inner>>);
 
 /// Events of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventBatch {
-    /// In order; empty when the session is over.
+    /// The events in order; empty when the session is over.
     pub events: Vec<Event>,
-    /// Number of earlier events that were dropped, because they were not taken.
+    /// Number of earlier events that were dropped because they were not taken.
     pub lost: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct EventBatch {
 struct Inner {
     shared: Arc<Shared>,
     commands: Commands,
-    /// Both are needed by code that has to give up entities without an owner.
+    /// Contains the two fields above, and is needed to give up entities and to release permits.
     link: Arc<EntityLink>,
     entities: BatchReceiver<QueuedEntity>,
 }
@@ -55,7 +55,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let message = "the session was dropped without being closed".to_owned();
-        // After the end nothing receives it.
+        // After the end of the session nothing receives the command.
         self.commands.send_urgent(Urgent::Leave(Some(Reason { code: ErrorCode::InternalError, message })));
     }
 }
@@ -79,29 +79,30 @@ impl SessionHandle {
         Ok(Arc::clone(self.shared()?.id()))
     }
 
-    /// Return which end this is.
+    /// Return whether this end is the client or the server.
     pub fn role(&self) -> Result<Role> {
         Ok(self.shared()?.role)
     }
 
-    /// Return whether an earlier process began the session, and this one continues it from disk.
+    /// Return whether this process continues a session from disk that an earlier process began.
     pub fn resumed(&self) -> Result<bool> {
         Ok(self.shared()?.origin.is_resumed())
     }
 
-    /// Return whether the earlier process had begun to close the session, or has ended its root scope: the entities
-    /// that it announced can be found by their labels, and nothing else can be announced any more. Close it, and
-    /// connect again for new entities.
+    /// Return whether the earlier process had begun to close the session, or had ended its root
+    /// scope: its entities can be found by their labels, and nothing else can be announced. Close
+    /// the session, and connect again for new entities.
     pub fn closing(&self) -> Result<bool> {
         Ok(self.shared()?.origin.has_ended_root())
     }
 
-    /// Return the peer's address when the connection was made.
+    /// Return the peer's address at the time of the first connection.
     pub fn peer_address(&self) -> Result<SocketAddr> {
         Ok(self.shared()?.peer)
     }
 
-    /// Return what both ends have agreed on. It is an error before they have, and after the end.
+    /// Return what both ends have agreed on. Before the agreement and after the session's end,
+    /// return an error.
     pub fn agreement(&self) -> Result<Agreement> {
         match &*self.shared()?.phase.borrow() {
             Phase::Open(agreement) => Ok(*agreement),
@@ -110,24 +111,27 @@ impl SessionHandle {
         }
     }
 
-    /// Return why the session is over, if it is.
+    /// Return the reason for which the session is over, if it is.
     pub fn is_closed(&self) -> Result<Option<Reason>> {
         Ok(self.shared()?.closed())
     }
 
-    /// Announce an entity and send it. Wait while the window is full or too much waits to be sent, and so block the
-    /// caller. Ok means that it is announced and, if it is to have children, that its header is sent before those of its children.
+    /// Announce an entity and send it. Wait while the window is full or too many bytes wait to be
+    /// sent, which holds the caller back. `Ok` means that the entity is announced and, if it will
+    /// have children, that its header is sent before theirs.
     pub async fn send(&self, draft: EntityDraft, payload: Payload) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Payload(payload)).await
     }
 
-    /// [`send`](Self::send) many entities, in order, with one crossing of threads for all that the window allows.
+    /// Announce and send many entities in order, as [`send`](Self::send) does, but cross to the IO
+    /// thread once for many.
     pub async fn send_many(&self, items: Vec<(EntityDraft, Payload)>) -> Vec<Result<Ticket>> {
         let items = items.into_iter().map(|(draft, payload)| (draft, Delivery::Payload(payload)));
         self.announce_all(items).await
     }
 
-    /// [`send_many`](Self::send_many) all entities or none: after the first error the announced ones are given up.
+    /// Announce and send all entities or none, as [`send_many`](Self::send_many) does: after an
+    /// error give up the entities that were announced.
     pub async fn send_all(&self, items: Vec<(EntityDraft, Payload)>) -> Result<Vec<Ticket>> {
         let tickets = self.send_many(items).await;
         let Some(error) = tickets.iter().find_map(|ticket| ticket.as_ref().err().cloned()) else {
@@ -139,12 +143,14 @@ impl SessionHandle {
         Err(error)
     }
 
-    /// Announce an entity that cannot be delivered, so that it is counted and its reason is reported.
+    /// Announce an entity that cannot be delivered, so that the peer counts it and learns the
+    /// reason.
     pub async fn announce_failed(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.announce_one(draft, Delivery::Failed(reason)).await
     }
 
-    /// Announce an entity that is skipped, so that it is counted and its reason is reported: SKIPPED. Layer 2.
+    /// Announce an entity that is skipped, so that the peer counts it as SKIPPED and learns the
+    /// reason. Needs layer 2.
     pub async fn announce_skipped(&self, draft: EntityDraft, reason: Reason) -> Result<Ticket> {
         self.layer2()?;
         self.announce_one(draft, Delivery::Skipped(reason)).await
@@ -172,26 +178,28 @@ impl SessionHandle {
                 }
             }
             batches.push(waiting);
-            // After the end nothing takes it, and the answers report that.
+            // After the session's end nothing takes the command, and the replies report that.
             let _ = self.send_command(Command::Send(requests)).await;
         }
         for waiting in &mut batches {
             waiting.ready().await;
         }
-        // There is no wait in between: a caller that stops waiting gives up all of them, or none.
+        // From here on there is no wait: a caller that stops waiting gives up all entities, or
+        // none.
         let tickets = batches.into_iter().flat_map(PendingTickets::take);
         tickets.map(|ticket| ticket.unwrap_or_else(|| Err(closed(&self.reason())))).collect()
     }
 
-    /// [`give_up`](Self::give_up) an entity whose outcome is not needed.
+    /// Give up an entity whose outcome is not needed, as [`give_up`](Self::give_up) does.
     pub fn abandon(&self, ticket: &Ticket, message: String) -> Result<()> {
         self.shared()?.forget(ticket);
         self.give_up(ticket.key, Reason { code: ErrorCode::InternalError, message })
     }
 
-    /// Give up an entity of ours, and with it everything that would still have followed below it. Never waits.
+    /// Give up an entity of ours, and everything below it that is not announced yet. This never
+    /// waits.
     pub fn give_up(&self, key: EntityKey, reason: Reason) -> Result<()> {
-        // After the end of the session it has failed anyway.
+        // After the end of the session the entity has failed anyway.
         self.inner()?.commands.send_urgent(Urgent::GiveUp { key, reason });
         Ok(())
     }
@@ -201,34 +209,38 @@ impl SessionHandle {
         self.send_command(Command::Fail { key, reason }).await
     }
 
-    /// Skip an entity of ours, so that it does not count as failed: SKIPPED, with its reason. Layer 2.
+    /// Skip an entity of ours with a reason, so that it counts as SKIPPED and not as failed. Needs
+    /// layer 2.
     pub async fn skip(&self, key: EntityKey, reason: Reason) -> Result<()> {
         self.layer2()?;
         self.send_command(Command::Skip { key, reason }).await
     }
 
-    /// Return the token by which the receiver reported that an entity of ours waits, so that the entity continues.
-    /// Return the receiver's reason if it does not continue from where it was. Layer 2.
+    /// Send the yield token of an entity of ours back to the receiver, so that the entity
+    /// continues. Return the receiver's reason if the entity does not continue from where it was.
+    /// Needs layer 2.
     pub async fn resume(&self, key: EntityKey, token: Bytes) -> Result<Option<Reason>> {
         self.layer2()?;
         self.request(|reply| Command::Resume { key, token, reply }).await
     }
 
-    /// Return the state of one of the peer's claim checks. Layer 2.
+    /// Return the state of one of the peer's claim checks. Needs layer 2.
     ///
     /// # Errors
     ///
-    /// CLAIM_NOT_FOUND, also once it has expired.
+    /// CLAIM_NOT_FOUND, also after the claim check has expired.
     pub async fn claim(&self, claim_id: u64) -> Result<ClaimCheck> {
         self.ask_claim(ClaimAsk::Query { claim_id }).await
     }
 
-    /// Redeem, once, the claim check of an entity that the peer has deferred in another session: send the entity again
-    /// in this session, with the metadata `pipestream.claim`. Layer 2.
+    /// Redeem, once, the claim check of an entity that the peer has deferred in another session.
+    /// Then send the entity again in this session, with the metadata `pipestream.claim`. Needs
+    /// layer 2.
     ///
     /// # Errors
     ///
-    /// CLAIM_EXPIRED, CLAIM_NOT_FOUND: also for a claim check of another session, and for one that was redeemed before.
+    /// CLAIM_EXPIRED, and CLAIM_NOT_FOUND, also for a claim check of another session or one that
+    /// was redeemed before.
     pub async fn redeem(&self, claim_id: u64, session: SessionId) -> Result<ClaimCheck> {
         let check = self.ask_claim(ClaimAsk::Redeem { claim_id, session }).await?;
         Ok(ClaimCheck { session: Some(session), ..check })
@@ -241,13 +253,13 @@ impl SessionHandle {
         response.found.map(|found| ClaimCheck::found(ask.claim_id(), found)).ok_or_else(not_found)
     }
 
-    /// Check that layer 2 is agreed on, which is all that its functions need.
+    /// Check that both ends have agreed on layer 2.
     fn layer2(&self) -> Result<()> {
         self.inner()?.link.layer2().map(drop)
     }
 
-    /// Return whether something has been announced with this label, by this process or an earlier one; it is an error
-    /// without a state folder.
+    /// Return whether this process or an earlier one has announced an entity with this label.
+    /// Without a state folder, return an error.
     pub async fn knows(&self, label: Bytes) -> Result<bool> {
         self.request(|reply| Command::Knows { label, reply }).await
     }
@@ -273,8 +285,8 @@ impl SessionHandle {
         outcome.map_err(|missing| self.missing(missing, "entity"))
     }
 
-    /// Wait until entities of ours have ended and take the outcomes of at most `max`, in no particular order. Empty:
-    /// the session is over and all are taken.
+    /// Wait until entities of ours have ended, and take the outcomes of at most `max`, in no
+    /// particular order. Return none when the session is over and all are taken.
     pub async fn resolutions(&self, max: usize) -> Result<Vec<(EntityKey, Resolution)>> {
         Ok(self.shared()?.resolutions.wait_any(max).await)
     }
@@ -286,20 +298,20 @@ impl SessionHandle {
         outcome.map_err(|missing| self.missing(missing, "scope"))
     }
 
-    /// Wait for events and take at most `max`.
+    /// Wait for events, and take at most `max`.
     pub async fn events(&self, max: usize) -> Result<EventBatch> {
         let (events, lost) = self.shared()?.events.wait(max).await;
         Ok(EventBatch { events, lost })
     }
 
-    /// Return the peer's next entity; `None` when the session is over. As long as entities are not taken, the peer is
-    /// held back.
+    /// Return the peer's next entity; `None` when the session is over. The peer is held back while
+    /// entities are not taken.
     pub async fn next_entity(&self) -> Result<Option<IncomingEntity>> {
         Ok(self.next_entities(1).await?.pop())
     }
 
-    /// Wait for entities of the peer and take at most `max`; none when the session is over. Taking several at a time
-    /// costs less than one after another.
+    /// Wait for entities of the peer, and take at most `max`; none when the session is over. Taking
+    /// several at a time costs less than taking one after another.
     pub async fn next_entities(&self, max: usize) -> Result<Vec<IncomingEntity>> {
         let inner = self.inner()?;
         let taken = inner.entities.recv(max).await;
@@ -308,7 +320,8 @@ impl SessionHandle {
         Ok(taken.into_iter().map(entity).collect())
     }
 
-    /// [`IncomingEntity::complete`] for many of this session. Return an error for each one that failed.
+    /// Complete many entities of this session, as [`IncomingEntity::complete`] does. Return an
+    /// error for each entity that failed.
     pub async fn complete_many(&self, entities: Vec<IncomingEntity>) -> Result<Vec<(EntityKey, Error)>> {
         let inner = self.inner()?;
         let mut complete = Vec::with_capacity(entities.len());
@@ -335,14 +348,14 @@ impl SessionHandle {
         Err(closed(&self.reason()))
     }
 
-    /// End the session: a client waits until everything is terminal (decision 17), a server does not wait. Return once
-    /// CONNECTION_CLOSE is sent, with the reason for which the session ended.
+    /// End the session: a client waits until everything is terminal (decision 17), a server does
+    /// not wait. Once CONNECTION_CLOSE is sent, return the reason for which the session ended.
     pub async fn close(&self) -> Result<Reason> {
         self.inner()?.commands.send_urgent(Urgent::Close);
         self.closed().await
     }
 
-    /// End the session in this process: where its state is on disk, the next process continues it; elsewhere it ends
+    /// Leave the session: if its state is on disk, the next process continues it; otherwise it ends
     /// now.
     pub fn leave(&self, reason: Reason) -> Result<()> {
         self.inner()?.commands.send_urgent(Urgent::Leave(Some(reason)));
@@ -359,7 +372,7 @@ impl SessionHandle {
     pub async fn closed(&self) -> Result<Reason> {
         let shared = self.shared()?;
         let mut phase = shared.phase.subscribe();
-        // The sender is in `shared`, so it exists.
+        // `shared` holds the sender, so this cannot fail.
         let _ = phase.wait_for(|phase| matches!(phase, Phase::Closed(_))).await;
         Ok(self.reason())
     }
@@ -385,7 +398,7 @@ impl SessionHandle {
         }
     }
 
-    /// Return why the session is over, for operations that find it over.
+    /// Return the reason for an operation that found the session over.
     fn reason(&self) -> Reason {
         let ending = || Reason { code: ErrorCode::InternalError, message: "the session is ending".to_owned() };
         self.shared().ok().and_then(Shared::closed).unwrap_or_else(ending)

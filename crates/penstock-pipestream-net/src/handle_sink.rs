@@ -1,4 +1,4 @@
-//! The sink that hands a server's sessions to the caller, as a handle each.
+//! The sink that hands each session of a server to the caller, as a handle.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl EntitySink for HandleSink {
             tokio::spawn(hand_over(source, entities, self.sessions.clone()));
         }
         let (ended, done) = oneshot::channel();
-        // There is no list to be waited for.
+        // This sink writes no list, so there is nothing to wait for at the end.
         let _ = ended.send(());
         ready(Ok(OpenSession { sink: Arc::new(queue), done })).boxed()
     }
@@ -41,16 +41,17 @@ impl EntitySink for HandleSink {
     }
 }
 
-/// Hand a session over once it is agreed; wait while too many are waiting for the caller. The connection keeps its place
-/// meanwhile, even if it is lost, so no more sessions wait than there may be connections.
+/// Hand a session over once its capabilities are agreed; wait while too many sessions wait for the
+/// caller. The connection keeps its place meanwhile, even if it is lost, so no more sessions wait
+/// than there may be connections.
 async fn hand_over(source: HandleSource, entities: BatchReceiver<QueuedEntity>, sessions: mpsc::Sender<SessionHandle>) {
     let HandleSource { link, place: _place } = source;
     let mut phase = link.shared.phase.subscribe();
     let handle = SessionHandle::new(Arc::clone(&link), entities);
     let _ = phase.wait_for(|phase| !matches!(phase, Phase::Negotiating)).await;
-    // A session that fails before it is agreed is not reported to the caller.
+    // The caller does not get a session that fails before the agreement.
     if link.shared.closed().is_none() {
-        // The caller may take no more sessions.
+        // An error means that the caller takes no more sessions.
         let _ = sessions.send(handle).await;
     }
 }
@@ -69,19 +70,20 @@ impl IncomingSessions {
     }
 }
 
-/// Return a sink that hands sessions to the caller, at most `capacity` of them ahead.
+/// Return a sink that hands sessions to the caller, and the caller's end. At most `capacity`
+/// sessions wait in between.
 pub fn channel(capacity: usize) -> (Arc<HandleSink>, IncomingSessions) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
     (Arc::new(HandleSink { sessions: sender }), IncomingSessions { sessions: PerProcess::new(Mutex::new(receiver)) })
 }
 
-/// The queue from which a session's handle takes entities. It contains at most as many as there are places, which the
-/// handle releases.
+/// The queue from which a session's handle takes entities. Each entity in it holds a stream or
+/// parking permit, which the handle releases.
 #[derive(Debug)]
 pub(crate) struct HandleQueue(BatchSender<QueuedEntity>);
 
 impl HandleQueue {
-    /// Return a queue, and the end from which the handle takes.
+    /// Return a queue, and the end from which the handle takes entities.
     pub(crate) fn new() -> (Self, BatchReceiver<QueuedEntity>) {
         let (sender, receiver) = batch_channel();
         (Self(sender), receiver)
@@ -105,7 +107,7 @@ impl SinkSession for HandleQueue {
     }
 
     fn observe(&self, _events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>> {
-        // A handle is informed of everything by its own events.
+        // A handle learns everything from its own events.
         None
     }
 

@@ -1,5 +1,5 @@
-//! PipeStream over QUIC: the driver of `penstock-pipestream`'s session, its client and its server. Other crates, which
-//! implement the traits of [`port`], store the entities.
+//! PipeStream over QUIC: the driver of `penstock-pipestream`'s session, its client and its server.
+//! Other crates store the entities; they implement the traits of [`port`].
 //!
 //! ```text
 //!  caller ── SessionHandle ─┐                                   ┌─ entity streams, a task for each
@@ -7,9 +7,10 @@
 //!  consumer ─ complete/fail ┘              (one task)           └─ stream 0
 //! ```
 //!
-//! Memory is bounded by: the number of streams, the windows of QUIC, 64 KiB for each entity that waits for its
-//! consumer, and 4 MiB for very small ones that wait in addition, 32 MiB of payloads that wait to be sent, 4 MiB of
-//! control frames that the peer does not read, and the session's own limits.
+//! These limits bound a session's memory: the number of streams, QUIC's windows, 64 KiB for each
+//! entity that waits for its consumer, 4 MiB of very small entities that wait without a stream
+//! permit, 32 MiB of payloads that wait to be sent, 4 MiB of control frames that the peer has not
+//! read, and the limits of the core's session.
 
 mod batch_channel;
 mod claim_checks;

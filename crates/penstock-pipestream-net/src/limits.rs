@@ -1,15 +1,17 @@
-//! Limits of a session that several modules share: of its memory, and of its settings, which messages of errors name.
+//! Limits that several modules share: of a session's memory, and of its settings, which error
+//! messages name.
 
-/// Payloads of ours up to this length are written by the driver itself: they fit into the window of any stream, so none
-/// waits for its reader.
+/// The driver itself writes our payloads of up to this length: they fit into the window of any
+/// stream, so no write waits for the reader.
 pub(crate) const SMALL_PAYLOAD: usize = 64 << 10;
-/// Payload bytes that may wait in memory for their streams, over a whole session; small ones wait elsewhere.
+/// Payload bytes that may wait in memory for their streams, in a whole session. Small payloads have
+/// their own limit.
 pub(crate) const CREDIT: usize = 16 << 20;
-/// The largest payload that is parked, and how many are.
+/// The largest payload that may be parked, in bytes, and the number of entities that may be.
 pub(crate) const PARKED_PAYLOAD: usize = 4 << 10;
 pub(crate) const PARKED: usize = 1_024;
-/// The size that every path of QUIC carries, and the largest that may be requested: it fits a jumbo frame of 9,000
-/// bytes, approximately.
+/// The size that every path of QUIC carries, and the largest that may be requested, which is about
+/// that of a jumbo frame.
 pub(crate) const MIN_MTU: u16 = 1_200;
 pub(crate) const MAX_MTU: u16 = 9_000;
 /// The longest time that a session waits, in seconds: a day.

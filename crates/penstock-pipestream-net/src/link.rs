@@ -19,7 +19,7 @@ use crate::port::{EntityBatch, SinkSession};
 use crate::shared::Shared;
 use crate::transport::Intake;
 
-/// Bits of a stream's ID.
+/// Number of bits for the ID of a stream within its connection.
 const STREAM_BITS: u32 = 48;
 
 /// State that the tasks of a connection share.
@@ -30,17 +30,18 @@ pub(crate) struct Link {
     /// Number of the connection among the session's, from 0.
     pub(crate) number: u16,
     pub(crate) commands: Commands,
-    /// The part of this that entities which are handed over keep.
+    /// The part of this state that entities keep after they are handed over.
     pub(crate) entity: Arc<EntityLink>,
-    /// Destination of entities; a sink is opened once the session has its ID, and nothing is admitted before.
+    /// Destination of entities. A server's is set once the session has its ID; no entity is
+    /// admitted before.
     pub(crate) sink: Arc<OnceLock<Arc<dyn SinkSession>>>,
     pub(crate) intake: Intake,
     pub(crate) log: Option<EventLog>,
     /// One permit for each entity stream of the peer that is being received or waits for its consumer.
     pub(crate) stream_permits: Arc<Semaphore>,
-    /// Bytes of payloads that wait for their stream.
+    /// One permit for each byte of payload that may wait for its stream.
     pub(crate) credit: Arc<Semaphore>,
-    /// Serializes the opening of streams: quinn wakes every task that waits for one.
+    /// Lock for opening a stream, because quinn wakes every task that waits for one.
     pub(crate) opening: Arc<Mutex<()>>,
     /// Closed while stream 0 waits for room.
     pub(crate) gate: Gate,
@@ -48,8 +49,9 @@ pub(crate) struct Link {
     pub(crate) max_header: u32,
 }
 
-/// Lets stream 0 go first. quinn's priorities order the bytes that it has accepted; it accepts them from the first task
-/// that asks, and many entity streams that ask for all the available room would keep stream 0 out.
+/// A gate that holds entity streams back while stream 0 waits for room. quinn's priorities only
+/// order bytes that it has accepted, and it accepts bytes from the first task that asks: many
+/// entity streams would take all the room and keep stream 0 out.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     shut: AtomicBool,
@@ -57,14 +59,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Close or open it.
+    /// Close the gate, or open it.
     pub(crate) fn set(&self, shut: bool) {
         if self.shut.swap(shut, Ordering::AcqRel) && !shut {
             self.opened.notify_waiters();
         }
     }
 
-    /// Wait until it is open.
+    /// Wait until the gate is open.
     pub(crate) async fn open(&self) {
         while self.shut.load(Ordering::Acquire) {
             let mut opened = pin!(self.opened.notified());
@@ -76,14 +78,15 @@ impl Gate {
         }
     }
 
-    /// Wait until it is closed at the time of a poll; for tasks that are woken to write.
+    /// Wait until a poll finds the gate closed. This registers no waker: it is for tasks that are
+    /// woken when they can write.
     pub(crate) async fn is_shut(&self) {
         poll_fn(|_| if self.shut.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 }
 
 impl Link {
-    /// Return the same session over another connection.
+    /// Return the link of the same session over another connection.
     pub(crate) fn over(&self, connection: quinn::Connection) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -102,8 +105,9 @@ impl Link {
         }
     }
 
-    /// Return the number of a peer's stream in the session: its ID, below the number of its connection. QUIC would take
-    /// longer than any session lives to reach IDs of more than 48 bits.
+    /// Return the number of a peer's stream in the session: its ID in the low bits, the number of
+    /// its connection in the high bits. QUIC would take longer than any session lives to reach IDs
+    /// of more than 48 bits.
     pub(crate) fn stream(&self, id: quinn::StreamId) -> u64 {
         u64::from(self.number) << STREAM_BITS | u64::from(id)
     }
@@ -113,14 +117,14 @@ impl Link {
         stream >> STREAM_BITS == self.number as u64
     }
 
-    /// Hand entities over.
+    /// Hand entities over to the sink.
     pub(crate) fn deliver(&self, entities: Vec<(QueuedEntity, OwnedSemaphorePermit)>) {
         if let Some(sink) = self.sink.get() {
             sink.deliver(EntityBatch::new(entities, &self.entity));
         }
     }
 
-    /// Return where the chunks of an entity are assembled. Blocks on the disk.
+    /// Return the spool in which the chunks of an entity are assembled. Blocks on the disk.
     pub(crate) fn spool(&self, attempt: Attempt) -> std::io::Result<Spool> {
         match self.sink.get() {
             Some(sink) => sink.spool(attempt),

@@ -1,8 +1,9 @@
 //! Detection of a server on this machine that no longer runs.
 //!
-//! A server that was killed sends nothing, and QUIC takes the whole idle timeout to notice. On loopback the system
-//! knows immediately: the port is closed, and a datagram to it is refused. From other machines such a refusal could be
-//! forged or be a transient one of the network, so it is trusted on loopback only, where packets are not lost.
+//! A server that was killed sends nothing, and QUIC takes the whole idle timeout to notice. On
+//! loopback the system knows immediately: the port is closed, and a datagram to it is refused. A
+//! refusal from another machine could be forged, or come from a transient fault of the network, so
+//! refusals are trusted on loopback only, where packets are not lost.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,7 +34,7 @@ pub(crate) async fn watch(link: Arc<Link>) {
             () = sleep(QUIET_PERIOD) => {}
         }
         let before = std::mem::replace(&mut last_datagrams, connection.stats().udp_rx.datagrams);
-        // If the probe fails, the idle timeout decides.
+        // If the probe itself fails, the idle timeout still detects the loss.
         if before == last_datagrams && is_refused(server).await.unwrap_or(false) {
             let message = format!("the server no longer listens at {server}");
             link.commands.send_urgent(Urgent::ServerGone(Reason { code: ErrorCode::ControlReset, message }));

@@ -1,4 +1,5 @@
-//! The metrics of a PipeStream server in `--metrics`. docs/operations.md lists them, and a test compares.
+//! The metrics of a PipeStream server in `--metrics`. docs/operations.md lists them, and a test
+//! compares the two.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use quinn::ConnectionStats;
 use crate::counters::{ByCode, Counters, Gauges, JournalCounters, LogCounters};
 use crate::port::{ClaimCounters, EntitySink};
 
-/// QUIC's counters of connections, of those that have ended or of all.
+/// Sums of QUIC's counters over connections: those that have ended, or all.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transport {
     blocked_streams: u64,
@@ -33,7 +34,7 @@ impl Transport {
     }
 }
 
-/// Sum of the current state of the open sessions.
+/// Sums of the gauges of the open sessions.
 #[derive(Debug, Default)]
 pub(crate) struct OpenTotals {
     sums: [u64; GAUGES.len()],
@@ -73,7 +74,7 @@ pub(crate) struct Report<'a> {
     pub(crate) totals: OpenTotals,
     pub(crate) sink: &'a dyn EntitySink,
     pub(crate) log: Option<&'a LogCounters>,
-    /// Set where sessions are on disk.
+    /// Present if sessions are on disk.
     pub(crate) journal: Option<&'a JournalCounters>,
 }
 

@@ -5,7 +5,7 @@ use penstock_pipestream::{MAX_HEADER_LENGTH, MAX_LABEL};
 
 use crate::limits::{LONGEST_INTERVAL, LONGEST_WAIT, MAX_MTU, MIN_MTU, SHORTEST_INTERVAL};
 
-/// Mistakes of the caller of this driver, of a sink or of a sink's reader; nothing was sent.
+/// The mistakes of callers: of this driver, of a sink or of a sink's reader. Nothing was sent.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -24,13 +24,13 @@ pub enum Misuse {
         /// The setting.
         mtu: i64,
     },
-    /// A session that is to survive below layer 2.
+    /// A session below layer 2 that is configured to survive.
     #[error("layers={layers}: sessions survive at layer 2")]
     SurviveLayers {
         /// The setting of the layers.
         layers: u8,
     },
-    /// A session that is to survive for a negative time, or for too long.
+    /// A negative or too long time for a session to survive.
     #[error("survive={seconds}: 0 to {LONGEST_WAIT} seconds")]
     Survive {
         /// The setting.
@@ -45,7 +45,7 @@ pub enum Misuse {
         /// The setting.
         seconds: f64,
     },
-    /// A type to defer that is no content type.
+    /// A type to defer that is not a content type.
     #[error("{pattern:?}: a type to defer is like image/png or image/*")]
     DeferType {
         /// The pattern.
@@ -57,15 +57,15 @@ pub enum Misuse {
     /// A state folder of a server that cannot recover what its sessions have received.
     #[error("a state folder needs a sink in a folder")]
     StateSink,
-    /// An address or a name of the server that QUIC refuses.
+    /// A server address or a server name that QUIC refuses.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
         /// The server's address.
         address: SocketAddr,
-        /// Why no connection can be begun.
+        /// Why the connection cannot be started.
         reason: String,
     },
-    /// Options of layer 2 for a session with a peer below it.
+    /// Options of layer 2 for a session with a peer that does not support it.
     #[error("policies and resumable sessions need layer 2, which {address} does not support")]
     PeerLayer {
         /// The peer's address.
@@ -77,13 +77,13 @@ pub enum Misuse {
         /// The session's layer.
         layer: u8,
     },
-    /// A call of layer 2 below it.
+    /// A call that needs layer 2, in a session below it.
     #[error("both ends must have agreed on layer 2 for this")]
     NoLayer2,
     /// An announcement after the caller began to close the session.
     #[error("the session is being closed: nothing more can be announced")]
     Closing,
-    /// Metadata under a key of the protocol.
+    /// Metadata under a key that the protocol reserves.
     #[error("metadata {key} belongs to the protocol")]
     ReservedMetadata {
         /// The key.
@@ -92,7 +92,7 @@ pub enum Misuse {
     /// Metadata with a key that decrypts data.
     #[error("{}", .0.message())]
     MetadataDataKey(#[source] penstock_pipestream::Error),
-    /// Metadata with a claim check of another form.
+    /// Metadata with a malformed claim check.
     #[error("metadata {key}={value:?}: a claim check has 16 digits of lower-case hex")]
     ClaimMetadata {
         /// The metadata's key.
@@ -136,28 +136,28 @@ pub enum Misuse {
         /// The path.
         path: PathBuf,
     },
-    /// A payload that has more bytes than the caller takes.
+    /// A payload that has more bytes than the caller allows.
     #[error("the payload has more than {limit} bytes")]
     PayloadLimit {
         /// The caller's limit.
         limit: usize,
     },
-    /// An entity that is over, or that another caller holds.
+    /// An entity that has ended, or that another caller holds.
     #[error("the entity is completed, has failed, or is being read by another caller")]
     EntityTaken,
-    /// An entity with children, whose handling its policy determines.
+    /// The skipping or deferring of an entity with children, which only its policy may do.
     #[error("an entity with children cannot be skipped or deferred: complete it, or let it fail")]
     Dehydrated,
     /// The resumption of an entity that does not wait.
     #[error("the entity does not wait")]
     NotWaiting,
-    /// The outcome of an entity or a scope that is unknown, or whose outcome was taken.
+    /// The outcome of an unknown entity or scope, or an outcome that was taken already.
     #[error("no such {what} of ours, or its outcome was taken already")]
     NoOutcome {
         /// What is unknown: an entity or a scope.
         what: &'static str,
     },
-    /// A claim check from an end that does not store any.
+    /// A claim check of an end that stores none.
     #[error(
         "this end stores no claim checks, so it cannot defer entities: a server needs a sink, or a folder for claim \
          checks, claims="
@@ -178,30 +178,30 @@ pub enum Misuse {
     /// References without a sink.
     #[error("references are for servers with a sink: the application takes its own")]
     ReferencesSink,
-    /// A prefix of references that is no URL of an object.
+    /// A prefix of references that is not the URL of an object.
     #[error("{}", .0.message())]
     ReferencePrefix(#[source] penstock_pipestream::Error),
-    /// The name of a session that no session could have.
+    /// A text that cannot be a session's name.
     #[error("{session:?} is no session's name")]
     SessionName {
         /// The name.
         session: String,
     },
-    /// A session that is open, or does not exist.
+    /// The name of a session that is open or does not exist.
     #[error("there is no closed session {session:?}")]
     NoClosedSession {
         /// The session's name.
         session: String,
     },
-    /// A reader without the key of a sink.
+    /// A reader without the read key of the sink.
     #[error("reading the sink at {address}: {reason}")]
     ReadKey {
         /// The address of the sink's server.
         address: SocketAddr,
-        /// What the server said.
+        /// The server's reason.
         reason: String,
     },
-    /// The removal of a session by a reader that is not at the sink.
+    /// The removal of a session by a reader over the network.
     #[error("a reader over the network cannot remove sessions")]
     RemoteRemoval,
 }
@@ -220,7 +220,7 @@ mod tests {
         (Ipv4Addr::LOCALHOST, 7).into()
     }
 
-    /// Check that each mistake has its message, which is that of the driver's error, too.
+    /// Check each mistake's message, which must also be that of the driver's error.
     fn check<const N: usize>(table: [(Misuse, &str); N]) {
         for (misuse, message) in table {
             assert_eq!(misuse.to_string(), message, "{misuse:?}");

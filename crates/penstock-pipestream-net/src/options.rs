@@ -16,41 +16,42 @@ use crate::transport::HANDSHAKE_TIMEOUT;
 /// Options of a session, in addition to those of the core.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Capabilities and limits. Where they offer layer 2 and do not configure it further, the session's name and the
-    /// key of its yield tokens are generated from the secure random source.
+    /// Capabilities and limits. If they offer layer 2 without configuring it, the session's name
+    /// and the key of its yield tokens come from the secure random source.
     pub session: SessionConfig,
-    /// The policy of each of our root entities that has children and no policy itself; a client's is also that of the
-    /// root scopes, if the server supports such policies. It needs layer 2, so a peer that does not agree on it is
-    /// refused. Default: none.
+    /// The policy of each root entity of ours that has children and no policy of its own. A
+    /// client's policy also applies to the root scopes, if the server supports that. It needs layer
+    /// 2, so a peer that does not agree on layer 2 is refused. Default: none.
     pub policy: Option<CompletionPolicy>,
-    /// How long a session of layer 2 continues without a connection, where both ends support it: a client dials, a
-    /// server waits. Default: it ends with its connection. It is kept in memory, including a client's payloads until
-    /// they are terminal.
+    /// How long a session of layer 2 continues without a connection, if both ends support that: a
+    /// client dials, a server waits. The session is kept in memory, with the payloads of a client's
+    /// entities until these are terminal. Default: a session ends with its connection.
     pub survives: Option<Duration>,
-    /// A folder for one session of a client that survives its process: an unfinished session in it is continued,
-    /// otherwise a new one begins there. Needs `survives`. A server has
-    /// [`ServerOptions::state`](crate::ServerOptions::state). Default: in memory.
+    /// A folder for one session of a client that survives its process: an unfinished session in the
+    /// folder is continued, otherwise a new one begins there. Needs `survives`. A server has
+    /// [`ServerOptions::state`](crate::ServerOptions::state) instead. Default: none, the session is
+    /// kept in memory.
     pub state: Option<PathBuf>,
     /// Maximum duration of the handshake, and after it of the control stream and the capabilities together. Default: 10
     /// s.
     pub handshake_timeout: Duration,
-    /// The connection is given up after this time without a packet. Default: 30 s.
+    /// Time without a packet after which the connection is given up. Default: 30 s.
     pub idle_timeout: Duration,
-    /// A session in which nothing is open ends after this time without a frame or a command. Default: never; a server's
-    /// after 15 minutes ([`ServerOptions::new`](crate::ServerOptions::new)).
+    /// Time without a frame or a command after which a session ends in which nothing is open.
+    /// Default: never; for a server 15 minutes ([`ServerOptions::new`](crate::ServerOptions::new)).
     pub quiet_timeout: Option<Duration>,
-    /// The largest UDP payload that is tried on the path to the peer, in bytes, from 1,200 to 9,000; a size that the
-    /// path does not carry is detected and not used. Default: 6,500 where the peer is on a loopback address, 1,452
-    /// elsewhere.
+    /// The largest UDP payload that is tried on the path to the peer, in bytes, from 1,200 to
+    /// 9,000; sizes that the path does not carry are detected and not used. Default: 6,500 for a
+    /// peer on a loopback address, 1,452 for others.
     pub mtu: Option<u16>,
     /// Number of events that are kept for [`SessionHandle::events`](crate::SessionHandle::events). Default: 4,096.
     pub event_queue: usize,
     /// Log to which events are written.
     pub events: Option<EventLog>,
-    /// A client's: the session's name at layer 2 (decision 18). Default: a random one.
+    /// The name of a client's session at layer 2 (decision 18). Default: a random one.
     pub name: Option<SessionId>,
-    /// Keys that seal the metadata and content types of headers, in both directions (section 10.6); the peer must have
-    /// the same. Default: headers are not sealed.
+    /// Keys that seal the metadata and content types of headers, in both directions (section 10.6);
+    /// the peer must have the same keys. Default: headers are not sealed.
     pub header_keys: Option<HeaderKeys>,
 }
 
@@ -74,7 +75,7 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    /// Fill in what layer 2 needs where it is offered.
+    /// Complete the options of layer 2, if it is offered, and check them.
     pub(crate) fn prepare(&mut self, role: Role) -> Result<()> {
         let config = &mut self.session;
         if config.capabilities.layer2 && config.layer2.is_none() {

@@ -1,5 +1,5 @@
-//! The outcomes and events of a session, kept until its user takes them. Nothing here waits on the IO thread: the
-//! driver puts outcomes in and any thread takes them out, whichever comes first.
+//! The outcomes and events of a session, kept until a caller takes them. The IO thread never waits
+//! here: the driver adds outcomes, any thread takes them, and a taker may come first.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -38,13 +38,13 @@ pub(crate) enum Missing {
     Closed,
 }
 
-/// The side that puts outcomes and events in.
+/// The state of the driver, which adds outcomes and events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Producer {
-    /// More may follow.
+    /// It may add more.
     #[default]
     Active,
-    /// Nothing follows. What is there can still be taken.
+    /// It adds nothing more. What it has added can still be taken.
     Finished,
 }
 
@@ -79,7 +79,7 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         lock(&self.0).slots.remove(&key);
     }
 
-    /// Record outcomes. A key that is no longer expected is dropped.
+    /// Record outcomes. Drop those that are no longer expected.
     pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (K, V)>) {
         let mut wakers = Vec::new();
         {
@@ -96,7 +96,7 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
         wake(wakers);
     }
 
-    /// Close, because nothing more will be settled, and wake those that wait.
+    /// Close, because no outcome follows, and wake all waiters.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
         {
@@ -149,11 +149,12 @@ impl<K: Copy + Eq + Hash, V> OutcomesState<K, V> {
 /// Maximum size of the data that waiting events refer to, in bytes.
 const EVENT_BYTES: usize = 16 << 20;
 
-/// The latest events, for a user who may never take them: beyond the capacity the oldest are dropped and counted.
+/// The latest events, for a caller that may never take them: beyond the capacity the oldest are
+/// dropped and counted.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
     capacity: usize,
-    /// Size of the data that an event refers to.
+    /// Function that returns the size of the data that an event refers to.
     weigh: fn(&E) -> usize,
     state: Mutex<EventState<E>>,
 }
@@ -174,7 +175,7 @@ impl<E> EventQueue<E> {
         Self { capacity, weigh, state: Mutex::new(state) }
     }
 
-    /// Add events and return how many were dropped for them.
+    /// Add events, and return how many older ones were dropped for them.
     pub(crate) fn push(&self, events: impl IntoIterator<Item = E>) -> u64 {
         let (wakers, dropped) = {
             let state = &mut *lock(&self.state);
@@ -207,8 +208,8 @@ impl<E> EventQueue<E> {
         wake(wakers);
     }
 
-    /// Wait until there are events and take at most `max`, with the number dropped since the last time. Empty when the
-    /// session is over.
+    /// Wait until there are events, and take at most `max`, with the number dropped since the last
+    /// call. Return no events when the session is over and all are taken.
     pub(crate) async fn wait(&self, max: usize) -> (Vec<E>, u64) {
         poll_fn(|context| {
             let mut state = lock(&self.state);

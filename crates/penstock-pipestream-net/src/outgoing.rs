@@ -18,32 +18,32 @@ use crate::sealer::Sealer;
 use crate::ticket_reply::TicketReply;
 use crate::transport::quic_code;
 
-/// Credit that the smallest entity counts for, so that the number of tasks is bounded as well.
+/// The least credit that an entity takes, so that the number of tasks is bounded as well.
 const LEAST_CREDIT: usize = 16 << 10;
 
 /// An announced entity that is being sent.
 pub(crate) struct Outgoing {
     pub(crate) ticket: Ticket,
     pub(crate) header: EntityHeader,
-    /// Seals the header, separately for each stream.
+    /// Keys that seal the header, anew for each stream.
     pub(crate) sealer: Option<Sealer>,
     pub(crate) payload: Payload,
     pub(crate) chunk_size: Option<u64>,
     pub(crate) dehydrated: bool,
-    /// Fires when the entity was resolved before it was sent.
+    /// Fires if the entity is resolved before it is sent.
     pub(crate) reset: oneshot::Receiver<ErrorCode>,
     pub(crate) reply: Option<TicketReply>,
 }
 
 /// Why an entity was not sent completely.
 enum Failure {
-    /// It is already resolved.
+    /// The entity is already resolved.
     Resolved(ErrorCode),
     /// The peer stopped the stream.
     Stopped(u64),
     /// The source cannot be read, or has changed.
     Source(io::Error),
-    /// The connection is lost; the session learns it elsewhere.
+    /// The connection is lost, which the driver detects elsewhere.
     Lost,
 }
 
@@ -56,13 +56,14 @@ impl From<WriteError> for Failure {
     }
 }
 
-/// Send an entity. Notify the caller as soon as there is room for it or, where it will have children, once its header
-/// is on its stream, so that the headers of its children follow.
+/// Send an entity. Notify the caller as soon as there is credit for the entity or, if it will have
+/// children, once its header is on its stream, so that the headers of its children follow.
 pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
     let sent = outgoing.run(&link).await;
     outgoing.notify_caller(&link);
     let (reason, stopped) = match sent {
-        // Resolved or lost: the code that resolved it has informed the peer.
+        // The driver that resolved the entity has informed the peer, and detects a lost connection
+        // itself.
         Ok(()) | Err(Failure::Resolved(_) | Failure::Lost) => return,
         Err(Failure::Stopped(code)) => (Reason { code: ErrorCode::from_code(code), message: STOPPED.to_owned() }, true),
         Err(Failure::Source(error)) => {
@@ -104,7 +105,7 @@ impl Outgoing {
         }
     }
 
-    /// Wait for a share of the memory.
+    /// Wait for credit for the memory that the payload takes.
     async fn credit(&mut self, credit: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
         let bytes = self.payload.footprint().clamp(LEAST_CREDIT, CREDIT);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -123,7 +124,7 @@ impl Outgoing {
             None => self.header.encode(),
         };
         if self.dehydrated {
-            // It is short and its stream is new, so this does not wait for long.
+            // The header is short and the stream is new, so this does not wait for long.
             write_all(&mut stream, &mut [std::mem::take(&mut head)], &link.gate).await?;
             self.notify_caller(link);
         }
@@ -138,7 +139,7 @@ impl Outgoing {
             Err(Failure::Stopped(code)) => ErrorCode::from_code(*code),
             Err(Failure::Source(_) | Failure::Lost) => ErrorCode::InternalError,
         };
-        // Dropping a stream would finish it, as if the payload were whole.
+        // Dropping the stream would finish it, as if the payload were complete.
         let _ = stream.reset(quic_code(code));
         written
     }
@@ -156,7 +157,8 @@ impl Outgoing {
     }
 }
 
-/// Write everything. A file is read off the IO thread, one piece ahead of the one being written.
+/// Write the header and the payload. A file is read on another thread, one piece ahead of the
+/// writing.
 async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate) -> Result<(), Failure> {
     if let Some(bytes) = pieces.in_memory() {
         return write_all(stream, &mut [head, bytes], gate).await;
@@ -171,7 +173,8 @@ async fn write(stream: &mut SendStream, head: Bytes, pieces: Pieces, gate: &Gate
     }
 }
 
-/// Write, but never while stream 0 waits: a task that is woken because there is room looks at the gate first.
+/// Write bytes, but never while stream 0 waits: a task that is woken because there is room checks
+/// the gate first.
 async fn write_all(stream: &mut SendStream, bytes: &mut [Bytes], gate: &Gate) -> Result<(), Failure> {
     while bytes.iter().any(|piece| !piece.is_empty()) {
         gate.open().await;

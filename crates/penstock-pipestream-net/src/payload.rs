@@ -1,4 +1,4 @@
-//! The sources of the bytes of entities that we send.
+//! The payloads of entities that we send.
 //!
 //! The header contains the checksum and precedes the payload, so a payload is hashed when it is created, on the thread
 //! of the caller, and read a second time when it is sent (decision 15). A source that changes in between is detected:
@@ -19,7 +19,7 @@ use crate::{Error, Misuse, Result};
 
 /// A reader's bytes stay in memory up to this length, then go to an anonymous temporary file.
 const SPOOL_MEMORY: usize = 1 << 20;
-/// Amount that is read at a time.
+/// Number of bytes that are read at a time.
 const READ_SIZE: usize = 128 << 10;
 
 /// The bytes of an entity with their length and SHA-256.
@@ -37,25 +37,26 @@ enum Source {
 }
 
 impl Payload {
-    /// Return a payload of no bytes: that of a container whose own bytes are not sent.
+    /// Return a payload without bytes, for a container whose own bytes are not sent.
     pub fn empty() -> Self {
         Self::bytes(Bytes::new())
     }
 
-    /// Return a payload of bytes in memory, which this hashes.
+    /// Return a payload of bytes in memory, and hash them.
     pub fn bytes(data: impl Into<Bytes>) -> Self {
         let data = data.into();
         let sha256 = Sha256::digest(&data).into();
         Self::bytes_with_sha256(data, sha256)
     }
 
-    /// Return a payload of bytes in memory whose SHA-256 is known. If it is wrong, the receiver reports it.
+    /// Return a payload of bytes in memory whose SHA-256 is known. If the hash is wrong, the
+    /// receiver reports an error.
     pub fn bytes_with_sha256(bytes: Bytes, sha256: [u8; 32]) -> Self {
         let length = bytes.len() as u64;
         Self { source: Source::Memory(bytes), length, sha256 }
     }
 
-    /// Return a payload of a file by name. Reads it once to hash it.
+    /// Return a payload of a file by name. Read the file once to hash it.
     pub fn path(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::file("cannot open", path, error))?;
         let is_file = file.metadata().map_err(|error| Error::file("cannot read", path, error))?.is_file();
@@ -65,8 +66,9 @@ impl Payload {
         Self::hashed(file).map_err(|error| Error::file("cannot read", path, error))
     }
 
-    /// Return a payload of an open file that can be read twice, from its start to its end regardless of its position.
-    /// Reads it once to hash it. Use [`reader`](Self::reader) for a pipe.
+    /// Return a payload of an open file, from its start to its end regardless of its position. Read
+    /// the file once to hash it; use [`reader`](Self::reader) for a pipe, which cannot be read
+    /// twice.
     pub fn file(file: File) -> Result<Self> {
         Self::hashed(file).map_err(|error| Error::io("cannot read the file", error))
     }
@@ -77,8 +79,8 @@ impl Payload {
         Ok(Self { source: Source::File(Arc::new(file)), length, sha256 })
     }
 
-    /// Return a payload of a reader that can be read once. Keeps it in memory up to 1 MiB, then in an anonymous
-    /// temporary file.
+    /// Return a payload of a reader that can be read once. Keep its bytes in memory up to 1 MiB,
+    /// and in an anonymous temporary file beyond that.
     pub fn reader(mut reader: impl Read) -> Result<Self> {
         let mut memory = Vec::new();
         let mut spool: Option<File> = None;
@@ -91,22 +93,22 @@ impl Payload {
         Ok(Self { source, length, sha256 })
     }
 
-    /// Return how many bytes it has.
+    /// Return the number of bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Return whether it has none.
+    /// Return whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Return the SHA-256 of its bytes.
+    /// Return the SHA-256 of the bytes.
     pub fn sha256(&self) -> [u8; 32] {
         self.sha256
     }
 
-    /// Return its bytes, if they are few and in memory.
+    /// Return the bytes, if they are few and in memory.
     pub(crate) fn small(&self) -> Option<Bytes> {
         match &self.source {
             Source::Memory(bytes) => Some(bytes.clone()).filter(|bytes| bytes.len() <= SMALL_PAYLOAD),
@@ -114,11 +116,11 @@ impl Payload {
         }
     }
 
-    /// Return how much memory it takes while it is being sent.
+    /// Return how much memory the payload takes while it is sent.
     pub(crate) fn footprint(&self) -> usize {
         match &self.source {
             Source::Memory(bytes) => bytes.len(),
-            // One read being written, one ahead of it.
+            // One piece that is being written, and the next one, which is read ahead.
             Source::File(_) => READ_SIZE * 2,
         }
     }
@@ -143,7 +145,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Return all of it, if it is in memory.
+    /// Return the whole part, if it is in memory.
     pub(crate) fn in_memory(&self) -> Option<Bytes> {
         match &self.source {
             Source::Memory(bytes) => {
@@ -177,7 +179,7 @@ impl Pieces {
     }
 }
 
-/// Read everything, hand each piece over, and return length and hash.
+/// Read everything, pass each piece to `each`, and return the length and the hash.
 fn hash(reader: &mut impl Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<(u64, [u8; 32])> {
     let mut buffer = vec![0; READ_SIZE];
     let mut hash = Sha256::new();

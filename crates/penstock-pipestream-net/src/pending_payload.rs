@@ -1,4 +1,4 @@
-//! Payloads that are made without keeping an event loop from its other work.
+//! Payloads that are made without blocking the caller's event loop.
 
 use penstock_io::{DriverError as _, runtime};
 use tokio::task::JoinHandle;
@@ -6,7 +6,8 @@ use tokio::task::JoinHandle;
 use crate::payload::Payload;
 use crate::{Error, Result};
 
-/// The most bytes that are hashed on the caller's thread: that takes about 10 us, as a hand-over to another thread does.
+/// The most bytes that are hashed on the caller's thread: that takes about 10 us, as long as a
+/// hand-over to another thread.
 const HASHED_HERE: usize = 16 << 10;
 
 /// A payload that is ready, or is being read and hashed by the pool. `E` is the error of its source.
@@ -20,7 +21,8 @@ enum State<E> {
 }
 
 impl<E: Send + 'static> PendingPayload<E> {
-    /// Make a payload: here, if it is known to have few bytes, otherwise on a thread of the pool.
+    /// Make a payload: on this thread if it is known to have few bytes, otherwise on a thread of
+    /// the pool.
     pub fn new(
         length: Option<usize>,
         make: impl FnOnce() -> std::result::Result<Payload, E> + Send + 'static,
@@ -35,7 +37,7 @@ impl<E: Send + 'static> PendingPayload<E> {
     ///
     /// # Errors
     ///
-    /// Where the thread that made it has panicked.
+    /// The thread that made the payload has panicked.
     pub async fn get(self) -> Result<std::result::Result<Payload, E>> {
         match self.0 {
             State::Ready(made) => Ok(made),

@@ -1,5 +1,5 @@
-//! Small entities of ours: the driver itself writes them, one after another, because a task, a channel and two locks
-//! for each would cost more than the entity.
+//! Small entities of ours. The driver itself writes them one after another, because a task, a
+//! channel and two locks for each would cost more than the entity.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,11 +16,11 @@ use crate::link::Link;
 use crate::ticket_reply::TicketReply;
 use crate::transport::quic_code;
 
-/// Number of bytes that may wait; beyond it the caller waits for its ticket.
+/// Number of bytes that may wait to be sent; beyond it callers wait for their tickets.
 const CREDIT: usize = 16 << 20;
-/// Credit that the smallest entity counts for.
+/// The least credit that an entity takes.
 const LEAST_CREDIT: usize = 4 << 10;
-/// Number of entities that are written before the driver looks at anything else.
+/// Number of entities that are written before the driver handles anything else.
 const BATCH: usize = 256;
 
 /// An announced entity whose payload is in memory.
@@ -38,15 +38,15 @@ pub(crate) struct Small {
 #[derive(Debug, Default)]
 pub(crate) struct Pump {
     waiting: VecDeque<Small>,
-    /// Number of entities at the front whose callers were notified, and their bytes.
+    /// Number of entities at the front whose callers were notified, and the credit that they take.
     notified: usize,
     notified_bytes: usize,
     current: Option<Current>,
     turn: Turn,
 }
 
-/// The place in the queue of the tasks that want to open a stream; kept when a run is cancelled, otherwise larger
-/// entities would always go first.
+/// The driver's place in the queue of tasks that wait to open a stream. It is kept when a run is
+/// cancelled; otherwise larger entities would always go first.
 #[derive(Default)]
 enum Turn {
     #[default]
@@ -104,7 +104,8 @@ impl Small {
 }
 
 impl Pump {
-    /// Queue an entity. Notify its caller immediately if there is room, unless children may overtake its header.
+    /// Queue an entity. Notify its caller immediately if there is credit, unless its children could
+    /// overtake its header.
     pub(crate) fn push(&mut self, small: Small, link: &EntityLink) {
         self.waiting.push_back(small);
         self.notify_more(link);
@@ -127,8 +128,8 @@ impl Pump {
         }
     }
 
-    /// Write a batch. Safe to cancel at any time; the position in a stream is remembered. Return the entities that the
-    /// peer has stopped.
+    /// Write a batch, and return the entities that the peer has stopped. Safe to cancel at any
+    /// time, because the position in the stream is kept.
     pub(crate) async fn run(&mut self, link: &Arc<Link>) -> Vec<(EntityKey, Reason)> {
         let mut stopped = Vec::new();
         for _ in 0..BATCH {
@@ -143,7 +144,7 @@ impl Pump {
                     stopped.push((current.ticket.key, Reason { code, message: STOPPED.to_owned() }));
                     let _ = current.stream.reset(quic_code(code));
                 }
-                // The session is informed elsewhere.
+                // The driver detects the loss elsewhere.
                 Err(WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
                     break;
                 }
@@ -158,7 +159,8 @@ impl Pump {
         stopped
     }
 
-    /// Open a stream for the next entity, when it is its turn and the peer allows one more.
+    /// Open a stream for the next entity, when it is our turn and the peer allows one more. Return
+    /// whether one was opened.
     async fn open(&mut self, link: &Link) -> bool {
         if self.waiting.is_empty() {
             return false;
@@ -176,7 +178,7 @@ impl Pump {
         true
     }
 
-    /// Stop an entity that was resolved: nothing more of it is sent.
+    /// Stop sending an entity that was resolved.
     pub(crate) fn stop(&mut self, key: EntityKey, code: ErrorCode, link: &EntityLink) {
         if let Some(mut current) = self.current.take_if(|current| current.ticket.key == key) {
             // Dropping the stream would finish it, as if the payload were complete.
@@ -200,7 +202,8 @@ impl Pump {
         }
     }
 
-    /// Handle the loss of the connection: notify the callers that wait; the entities are sent over another connection.
+    /// Handle the loss of the connection: notify the callers that wait. The entities are sent again
+    /// over another connection.
     pub(crate) fn handle_connection_lost(&mut self, link: &EntityLink) {
         let Self { waiting, current, .. } = std::mem::take(self);
         waiting.into_iter().for_each(|mut small| small.notify_caller(link));
@@ -210,7 +213,7 @@ impl Pump {
     }
 }
 
-/// Reason that is recorded when the peer stops a stream of ours.
+/// The message of the reason if the peer stops a stream of ours.
 pub(crate) const STOPPED: &str = "the peer stopped the entity's stream";
 
 impl Current {
@@ -218,7 +221,7 @@ impl Current {
         while self.rest.iter().any(|piece| !piece.is_empty()) {
             self.stream.write_chunks(&mut self.rest).await?;
         }
-        // The peer may have stopped the stream in the meantime, which loses nothing.
+        // An error means that the peer has stopped the stream, which loses nothing.
         let _ = self.stream.finish();
         Ok(())
     }

@@ -1,5 +1,6 @@
-//! The outcomes of entities of ours, kept until they are taken: a byte for each, so that a caller that sends a million
-//! and never takes them loses a megabyte. Only outcomes other than COMPLETE take more, because they have a reason.
+//! The outcomes of entities of ours, kept until they are taken. Each takes one byte, so a caller
+//! that sends a million entities and never takes their outcomes loses a megabyte. Only outcomes
+//! other than COMPLETE take more, because they have a reason.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,37 +31,37 @@ struct State {
     producer: Producer,
 }
 
-/// A use of a scope, and how often its IDs have been used before.
+/// A scope, how often it was used before, and how often its entity IDs were used before.
 type RunKey = (u16, u32, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     Expected,
     Complete,
-    /// The outcome is stored elsewhere.
+    /// The outcome is in `reasons`.
     Other,
     Taken,
 }
 
-/// The entities of one scope from the first that is not taken.
+/// The entities of one scope, from the first one whose outcome is not taken.
 #[derive(Debug, Default)]
 struct Run {
     /// The ID of the first slot.
     first: u32,
     slots: VecDeque<Slot>,
     settled: usize,
-    /// No slot before this one is settled.
+    /// The index before which no slot is settled.
     lowest: usize,
     place: RunPlace,
 }
 
-/// Whether a run is in the queue of those with settled outcomes, which has each run at most once.
+/// Whether the queue of runs with settled outcomes has a run; it has each run at most once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum RunPlace {
-    /// The queue does not have it. It is removed as soon as all of its entities are taken.
+    /// The queue does not have the run, which is removed as soon as all of its outcomes are taken.
     #[default]
     Outside,
-    /// The queue has it, and finds out later that its entities are taken.
+    /// The queue has the run, which is removed only after it has left the queue.
     Queued,
 }
 
@@ -78,7 +79,7 @@ impl Run {
         if self.slots.is_empty() {
             self.first = entity;
         }
-        // A scope's IDs are consecutive, except for those that an earlier process has announced.
+        // A scope's IDs are consecutive, except for entities that an earlier process has announced.
         while self.first > entity {
             self.first -= 1;
             self.lowest += 1;
@@ -93,7 +94,7 @@ impl Run {
         }
     }
 
-    /// Take a settled slot; return its value.
+    /// Take a settled slot, and return its value.
     fn take(&mut self, index: usize) -> Option<Slot> {
         let slot = self.slots.get_mut(index).filter(|slot| matches!(slot, Slot::Complete | Slot::Other))?;
         let previous = std::mem::replace(slot, Slot::Taken);
@@ -156,7 +157,8 @@ impl State {
         self.resolution(key, slot)
     }
 
-    /// Remove a scope whose entities are all taken. Scopes in `ready` are removed when they are taken from it.
+    /// Remove a run whose outcomes are all taken. A run in `ready` is removed when it leaves the
+    /// queue.
     fn forget_if_empty(&mut self, key: RunKey) {
         if self.runs.get(&key).is_some_and(|run| run.slots.is_empty() && run.place == RunPlace::Outside) {
             self.runs.remove(&key);
@@ -209,7 +211,7 @@ impl Resolutions {
         state.forget_if_empty(run_key(key));
     }
 
-    /// Record outcomes. A key that is no longer expected is dropped.
+    /// Record outcomes. Drop those that are no longer expected.
     pub(crate) fn settle(&self, outcomes: impl IntoIterator<Item = (EntityKey, Resolution)>) {
         let mut wakers: Vec<Waker> = Vec::new();
         {
@@ -224,7 +226,7 @@ impl Resolutions {
         wake(wakers);
     }
 
-    /// Close, because nothing more will be settled, and wake those that wait.
+    /// Close, because no outcome follows, and wake all waiters.
     pub(crate) fn close(&self) {
         let mut wakers: Vec<Waker> = Vec::new();
         {
@@ -258,8 +260,8 @@ impl Resolutions {
         }
     }
 
-    /// Wait until there are outcomes and take at most `max` of them, scope by scope in the order of their IDs. Empty
-    /// when the session is over and all are taken.
+    /// Wait until there are outcomes, and take at most `max` of them, scope by scope in the order
+    /// of their IDs. Return none when the session is over and all are taken.
     pub(crate) async fn wait_any(&self, max: usize) -> Vec<(EntityKey, Resolution)> {
         poll_fn(|context| {
             let mut state = lock(&self.0);

@@ -1,4 +1,4 @@
-//! Sealing of the headers of a session (section 10.6).
+//! The sealing of a session's headers (section 10.6).
 
 use std::sync::Arc;
 
@@ -8,16 +8,17 @@ use penstock_pipestream::header_key::SessionHeaderKeys;
 
 use crate::Result;
 
-/// Seals the headers of one session.
+/// The keys that seal the headers of one session.
 #[derive(Debug, Clone)]
 pub(crate) struct Sealer(pub(crate) Arc<SessionHeaderKeys>);
 
 impl Sealer {
-    /// Return the sealed header, under a separate nonce.
+    /// Return the header, sealed under a new random nonce.
     ///
     /// # Errors
     ///
-    /// A system without random numbers; ENTITY_TOO_LARGE where the sealed header is larger than a peer reads.
+    /// TLS if the system has no random numbers; ENTITY_TOO_LARGE if the sealed header is longer
+    /// than any peer accepts.
     pub(crate) fn seal(&self, header: &EntityHeader) -> Result<EntityHeader> {
         Ok(self.0.seal(header, tls::random()?)?)
     }

@@ -1,7 +1,8 @@
-//! A UDP socket that never sends more at a time than the system accepts.
+//! A UDP socket that never sends more bytes at a time than the system accepts.
 //!
-//! Segmentation offload hands the system up to ten packets as one; together they must stay below 64 KiB. quinn does not
-//! check that: ten packets of 8,900 bytes are refused each time they are tried, and the connection hangs.
+//! Segmentation offload hands up to ten packets to the system as one; together they must stay below
+//! 64 KiB. quinn does not check that: the system refuses ten packets of 8,900 bytes at each try,
+//! and the connection hangs.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};

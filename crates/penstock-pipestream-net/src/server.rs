@@ -33,32 +33,35 @@ use crate::shared::{Phase, Shared};
 use crate::transport::{self, ALPN, SESSION_CONTINUES, alpn_of, quic_code};
 use crate::{Error, Misuse, Result};
 
-/// Number of handshakes that may wait to be started, and bytes that their clients may have sent by then.
+/// Number of handshakes that may wait to be accepted, and of bytes that their clients may have sent
+/// by then.
 const WAITING_HANDSHAKES: usize = 256;
 const WAITING_BYTES: u64 = 4 << 20;
 
 /// How a server listens.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// The first of these that works is listened on; port 0 picks a free one.
+    /// The addresses to listen on: the first one that works is used. Port 0 picks a free port.
     pub listen: Addresses,
-    /// Its certificate, and the trust for clients' certificates that it requests.
+    /// The server's certificate, and the CA of the client certificates that it accepts.
     pub tls: ServerTls,
     /// Options of every session.
     pub session: SessionOptions,
-    /// Connections beyond this are refused. Default: 1,024.
+    /// Number of connections beyond which further ones are refused. Default: 1,024.
     pub max_connections: u64,
-    /// Connections of one address beyond this are refused, an IPv6 address counting as its /64. Default: seven eighths
-    /// of all, or 64 where that is more.
+    /// Number of connections from one address beyond which further ones are refused; an IPv6
+    /// address stands for its /64. Default: seven eighths of all, or 64 if that is more.
     pub max_connections_per_address: Option<u64>,
     /// Address on which metrics and `/healthz` are served by HTTP; port 0 picks a free one. Default: none.
     pub metrics: Option<Addresses>,
-    /// Another protocol on the port, such as one that reads the content of the sink. Default: none.
+    /// Another protocol on the same port, such as one that reads the content of the sink. Default:
+    /// none.
     pub service: Option<Arc<dyn PortService>>,
     /// Store of claim checks. Default: none, so no claim check is issued.
     pub claims: Arc<dyn ClaimChecks>,
-    /// A folder for sessions that survive this process, where the sink can recover them: they continue with the next
-    /// server on it. Needs `survives`. Default: in memory.
+    /// A folder for sessions that survive this process: the next server on the folder continues
+    /// them. Needs `survives`, and a sink that can recover sessions. Default: none, sessions are
+    /// kept in memory.
     pub state: Option<PathBuf>,
     /// Content types that a sink stores and defers under a claim check, at layer 2. Default: none.
     pub defer_types: DeferTypes,
@@ -82,7 +85,7 @@ impl ServerOptions {
     }
 }
 
-/// A server that takes sessions as long as it lives.
+/// A server, which accepts sessions until it is shut down or dropped.
 pub struct Server(PerProcess<Arc<Inner>>);
 
 struct Inner {
@@ -94,7 +97,7 @@ struct Inner {
     sink: Arc<dyn EntitySink>,
     /// The other protocol on the port.
     service: Option<Arc<dyn PortService>>,
-    /// Whether the clients of sessions must have presented a certificate.
+    /// Whether a session needs a client certificate.
     needs_certificate: bool,
     counters: Arc<Counters>,
     claims: Arc<dyn ClaimChecks>,
@@ -103,8 +106,8 @@ struct Inner {
     resumable: Arc<ResumableSessions>,
     /// The names of the open sessions.
     names: Arc<Names>,
-    /// The number of the last claim check that [`Server::fresh_claims`] has returned. The caller that waits for the next
-    /// ones holds it, so that no other caller gets the same.
+    /// The number of the last claim check that [`Server::fresh_claims`] has returned. A caller
+    /// holds the lock while it waits for the next ones, so that no other caller gets the same.
     last_claim: tokio::sync::Mutex<u64>,
     sessions: Mutex<Sessions>,
     next_number: AtomicU64,
@@ -112,7 +115,7 @@ struct Inner {
     metrics: OnceLock<metrics::Endpoint>,
 }
 
-/// The open sessions, and QUIC's counters of the others.
+/// The open sessions, and QUIC's counters of the connections that have ended.
 #[derive(Default)]
 struct Sessions {
     open: HashMap<u64, ActiveSession>,
@@ -134,7 +137,8 @@ impl fmt::Debug for Server {
 fn admission(connections: u64, per_address: Option<u64>, counters: &Counters) -> Result<Arc<Admission>> {
     let config = Config {
         per_address,
-        // Connections share a socket; a session of a sink has a file open, and briefly a payload's.
+        // Connections share one socket. A session in a sink has one file open, and for a short time
+        // that of a payload.
         descriptors: 2,
         ..Config::new("PipeStream", connections)
     };
@@ -154,7 +158,7 @@ impl Server {
             None => (None, Vec::new()),
         };
         let reset = state.as_ref().map(ServerState::reset_key);
-        // All sessions have one key: a token is bound to its session by its content.
+        // All sessions share one token key: the content of a token binds it to its session.
         session.prepare(Role::Server)?;
         session.mtu.map(|mtu| transport::check_mtu(mtu.into())).transpose()?;
         note_settled(&*options.claims, &*sink);
@@ -198,17 +202,17 @@ impl Server {
         Ok(Self(PerProcess::new(inner)))
     }
 
-    /// Return the address that it listens on.
+    /// Return the address on which the server listens.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         Ok(self.0.get()?.address)
     }
 
-    /// Return the address on which metrics are served, if they are.
+    /// Return the address on which metrics are served; `None` without metrics.
     pub fn metrics_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(self.0.get()?.metrics.get().map(metrics::Endpoint::address))
     }
 
-    /// Return the fingerprint that clients pin now.
+    /// Return the fingerprint of the current certificate, for clients that pin it.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         Ok(self.0.get()?.acceptor.fingerprint())
     }
@@ -243,12 +247,13 @@ impl Server {
         Ok(rows)
     }
 
-    /// End the entity of a claim check that is not redeemed: its work was done elsewhere. Return when that is stored; a
-    /// second call changes nothing.
+    /// End the entity of a claim check that no session has redeemed, because its work was done
+    /// elsewhere. Return when the status is stored; a second call changes nothing.
     ///
     /// # Errors
     ///
-    /// CLAIM_NOT_FOUND, also where a session has redeemed it; misuse for a status that is not terminal.
+    /// CLAIM_NOT_FOUND, also if a session has redeemed the claim check; misuse for DEFERRED and for
+    /// a status that is not terminal.
     pub async fn settle(&self, claim: u64, status: Status) -> Result<()> {
         let inner = self.0.get()?;
         // To defer it again, a session issues a new claim check.
@@ -266,8 +271,9 @@ impl Server {
         noted.map_err(|error| Error::io("the sink cannot store a settled claim check", error))
     }
 
-    /// Accept no more connections and close sessions with NO_ERROR as soon as nothing is open in them; sessions that
-    /// remain after `grace` are cut off. Wait until everything is written.
+    /// Accept no more connections, and close each session with NO_ERROR as soon as nothing is open
+    /// in it; sessions that remain after `grace` are cut off. Wait until everything is written.
+    /// Sessions on disk continue with the next server.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let inner = Arc::clone(self.0.get()?);
         let down = penstock_io::runtime::spawn(async move { inner.shutdown(grace).await })?;
@@ -277,12 +283,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // In a forked child this is the parent's socket.
+        // In a forked child the socket belongs to the parent.
         if let Ok(inner) = self.0.get() {
             if inner.resumable.journals.is_some() {
                 // A client that reconnects immediately must not be told that its session is unknown.
                 inner.endpoint.set_server_config(None);
-                // The process that continues them finds them on disk.
+                // The process that continues the sessions finds them on disk.
                 inner.send_urgent_to_all(|| Urgent::Leave(None));
                 drop(inner.resumable.take_waiting());
                 inner.close_endpoint(SESSION_CONTINUES, b"the server was dropped");
@@ -316,7 +322,7 @@ impl Inner {
         self.endpoint.close(quic_code(code), reason);
     }
 
-    /// Return the recovery for a session whose connection is lost.
+    /// Return how a session recovers from the loss of its connection.
     fn reconnect(&self) -> Reconnect {
         match self.session.survives {
             Some(within) => {
@@ -326,7 +332,8 @@ impl Inner {
         }
     }
 
-    /// Let sessions of an earlier process wait for their clients as long as others do, then end them.
+    /// Let the sessions of an earlier process wait for their clients as long as other sessions do,
+    /// then end those that still wait. End sessions whose end is already recorded at once.
     fn wait_for_clients(self: &Arc<Self>, runtime: &Handle, waiting: Vec<Waiting>) {
         let (ended, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.end.is_some());
         waiting.into_iter().for_each(|waiting| self.resumable.insert(waiting));
@@ -376,7 +383,7 @@ impl Inner {
         Ok(Arc::new(config))
     }
 
-    /// Count a connection, unless there are too many, of all or of its address.
+    /// Admit and count a connection, unless there are too many in total or from its address.
     fn admit(&self, peer: SocketAddr) -> Option<Permit> {
         match self.admission.admit(Some(peer.ip())) {
             Ok(permit) => {
@@ -425,8 +432,8 @@ impl metrics::Source for Inner {
     }
 }
 
-/// Return the certificate that the files contain now, for one connection: of a session, or of the service on the same
-/// port.
+/// Return the TLS configuration of one connection, with the current certificate and the protocols
+/// of sessions and of the service on the same port.
 fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<dyn quinn::crypto::ServerConfig>> {
     let mut tls = acceptor.config();
     if let Some(service) = service {
@@ -436,8 +443,8 @@ fn crypto(acceptor: &Acceptor, service: Option<&dyn PortService>) -> Result<Arc<
     Ok(Arc::new(crypto))
 }
 
-/// Let the sink store the claim checks that were settled without a session, if it does: a server that was killed may
-/// not have stored some.
+/// Let the sink store the claim checks that were settled without a session, if it stores such: an
+/// earlier server may have been killed before it did.
 fn note_settled(claims: &dyn ClaimChecks, sink: &dyn EntitySink) {
     if sink.keeps_settled()
         && let Err(error) = sink.note_settled(&claims.note_in_sink())
@@ -446,7 +453,7 @@ fn note_settled(claims: &dyn ClaimChecks, sink: &dyn EntitySink) {
     }
 }
 
-/// Open the sessions that are on disk, and those of the last server on it.
+/// Open the state folder, and restore the sessions that the last server left in it.
 fn open_state(
     folder: &Path,
     session: &mut SessionOptions,
@@ -472,7 +479,8 @@ async fn accept(inner: Arc<Inner>) {
 async fn accept_connections(inner: &Arc<Inner>) {
     while let Some(incoming) = inner.endpoint.accept().await {
         let peer = incoming.remote_address();
-        // The server is half full, or the address has half its share: forged addresses must not use up the limit.
+        // When the server is half full, or the address has half its share, a client must prove its
+        // address: forged addresses must not use up the limit.
         if inner.admission.is_half_full(peer.ip()) && !incoming.remote_address_validated() && incoming.may_retry() {
             Counters::add(&inner.counters.retries, 1);
             let _ = incoming.retry();
@@ -492,7 +500,7 @@ async fn accept_connections(inner: &Arc<Inner>) {
     }
 }
 
-/// Handle one connection from its handshake to its end.
+/// Complete the handshake of one connection.
 async fn handshake(incoming: Incoming, inner: &Inner) -> Result<Connection> {
     let peer = incoming.remote_address();
     let connecting = incoming
@@ -511,6 +519,7 @@ async fn handshake(incoming: Incoming, inner: &Inner) -> Result<Connection> {
     }
 }
 
+/// Handle one connection from its handshake to its end.
 async fn serve(incoming: Incoming, inner: &Inner, place: &Arc<Place>) -> Result<()> {
     let connection = handshake(incoming, inner).await?;
     if let Some(service) = &inner.service
@@ -519,7 +528,7 @@ async fn serve(incoming: Incoming, inner: &Inner, place: &Arc<Place>) -> Result<
         Arc::clone(service).serve(connection).await;
         return Ok(());
     }
-    // Where clients of the other protocol may connect without a certificate, the handshake admits every client without
+    // If clients of the other protocol need no certificate, the handshake admits any client without
     // one.
     if inner.needs_certificate && connection.peer_identity().is_none() {
         Counters::add(&inner.counters.handshakes_failed, 1);
@@ -560,6 +569,7 @@ async fn serve(incoming: Incoming, inner: &Inner, place: &Arc<Place>) -> Result<
     Ok(())
 }
 
+/// Wait for the end of a session.
 async fn closed(shared: &Shared) {
     let mut phase = shared.phase.subscribe();
     let _ = phase.wait_for(|phase| matches!(phase, Phase::Closed(_))).await;

@@ -1,4 +1,5 @@
-//! Options of a session as a user states them, in layers and seconds. An error names the option and its limit.
+//! The settings of a session as a user gives them, in layers and seconds. An error names the
+//! setting and its limit.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::options::SessionOptions;
 use crate::transport::check_mtu;
 use crate::{Misuse, Result};
 
-/// What a user states of a session; what is not set has the default of [`SessionOptions`].
+/// A user's settings for a session; those that are `None` have the defaults of [`SessionOptions`].
 #[derive(Debug, Clone, Default)]
 pub struct SessionSettings {
     /// The highest layer that this end offers: 0, 1 or 2.
@@ -18,11 +19,13 @@ pub struct SessionSettings {
     pub window: Option<u32>,
     /// The largest UDP payload that is tried, in bytes.
     pub mtu: Option<i64>,
-    /// Seconds for which the session survives without a connection, up to a day. 0: it does not. Layer 2.
+    /// Seconds for which the session survives without a connection, up to a day; 0 if it does not.
+    /// Needs layer 2.
     pub survive: Option<f64>,
-    /// Seconds of silence after which a session without open entities ends. 0, and more than a day: never.
+    /// Seconds of silence after which a session without open entities ends. For 0, and for more
+    /// than a day, it never does.
     pub idle_timeout: Option<f64>,
-    /// Seconds between two blocks of stream 0, from 0.001 to 10.
+    /// Seconds between two blocks on stream 0, from 0.001 to 10.
     pub status_interval: Option<f64>,
 }
 
@@ -31,7 +34,7 @@ impl SessionSettings {
     ///
     /// # Errors
     ///
-    /// Misuse, with the name of the setting and what it may be.
+    /// Misuse, with the name of the setting and its permitted values.
     pub fn options(&self) -> Result<SessionOptions> {
         let mut options = SessionOptions {
             mtu: self.mtu.map(check_mtu).transpose()?,

@@ -11,24 +11,25 @@ use crate::outcomes::{EventQueue, Outcomes};
 use crate::resolutions::Resolutions;
 use crate::types::Released;
 
-/// Phase of a session, for the tasks that wait for it.
+/// Phase of a session, for the tasks that wait for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Phase {
     Negotiating,
     Open(Agreement),
-    /// It is over, and its last results are being written.
+    /// The session is over, and its last results are being written.
     Ending(Reason),
     Closed(Reason),
 }
 
-/// The process that began a session, and what it has left.
+/// Which process began a session, and whether it ended our root scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// This process began it.
+    /// This process began the session.
     New,
-    /// An earlier process of a client began it.
+    /// An earlier process of a client began the session.
     Resumed,
-    /// The same, and that process has ended our root scope: nothing can be announced any more.
+    /// An earlier process of a client began the session and ended our root scope: nothing more can
+    /// be announced.
     ResumedEnded,
 }
 
@@ -50,12 +51,12 @@ impl Origin {
     }
 }
 
-/// State that all tasks may read.
+/// State that all tasks of a session may read.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The connection's name, which is the session's below layer 2.
+    /// The ID of the first connection, which is the session's ID below layer 2.
     connection: Arc<str>,
-    /// The session's name at layer 2, once it is known.
+    /// The session's name at layer 2, once both ends have agreed on it.
     name: OnceLock<(SessionId, Arc<str>)>,
     pub(crate) role: Role,
     pub(crate) peer: SocketAddr,
@@ -112,13 +113,14 @@ impl Shared {
         self.name.get().map_or(&self.connection, |(_, text)| text)
     }
 
-    /// Set the session's name, once both ends have agreed on layer 2. Its ID was not used as a name before.
+    /// Set the session's name, once both ends have agreed on layer 2. The connection's ID was not
+    /// reported before.
     pub(crate) fn set_name(&self, name: SessionId) {
-        // The first name remains; the session refuses another.
+        // The first name stays; the session refuses another one.
         let _ = self.name.set((name, name.to_string().into()));
     }
 
-    /// Return the session's name at layer 2.
+    /// Return the session's name at layer 2; `None` below layer 2 or before the agreement.
     pub(crate) fn layer2(&self) -> Option<SessionId> {
         self.name.get().map(|(name, _)| *name)
     }
@@ -135,7 +137,7 @@ impl Shared {
         });
     }
 
-    /// Record that nothing more follows, and wake all waiting tasks.
+    /// Record that no results follow, and wake all waiting tasks.
     pub(crate) fn close(&self, reason: Reason) {
         self.phase.send_if_modified(|phase| match phase {
             Phase::Closed(_) => false,
@@ -162,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// Return why the session is over, if it is.
+    /// Return the reason for which the session is over, if it is.
     pub(crate) fn closed(&self) -> Option<Reason> {
         match &*self.phase.borrow() {
             Phase::Ending(reason) | Phase::Closed(reason) => Some(reason.clone()),

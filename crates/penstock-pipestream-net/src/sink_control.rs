@@ -1,4 +1,4 @@
-//! The notifications of a sink to its session, as commands for the driver.
+//! The notifications of a sink to its session, which become commands for the driver.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Delivery of the tickets of announced entities to a caller that waits for a whole batch of them.
+//! The delivery of the tickets of announced entities to a caller that waits for a whole batch.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Result};
 
-/// Destination of the ticket of an announced entity: a caller that waits for the tickets of a whole batch. A reply
-/// that is dropped delivers no ticket, because the session is over.
+/// Destination of the ticket of one entity of a batch. A reply is dropped without a ticket only if
+/// the session is over.
 #[derive(Debug)]
 pub(crate) struct TicketReply {
     batch: Arc<Mutex<TicketBatch>>,
@@ -17,12 +17,12 @@ pub(crate) struct TicketReply {
     state: ReplyState,
 }
 
-/// What has become of a reply.
+/// The state of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReplyState {
-    /// Nothing is delivered: a drop counts as the reply.
+    /// No ticket is delivered yet: the batch counts the reply when it is dropped.
     Pending,
-    /// The batch has its ticket or its error, and has counted it.
+    /// The batch has the ticket or the error, and has counted the reply.
     Delivered,
 }
 
@@ -30,11 +30,11 @@ enum ReplyState {
 #[derive(Debug)]
 pub(crate) struct Tickets {
     batch: Arc<Mutex<TicketBatch>>,
-    /// `None` once the caller knows that every reply has arrived, because a channel tells it once.
+    /// `None` once every reply has arrived, because a channel must not be polled again.
     complete: Option<oneshot::Receiver<()>>,
 }
 
-/// What a batch has been told so far.
+/// The state of a batch.
 ///
 /// ```text
 ///  Waiting ── the last reply arrives ──► Complete ── the caller takes the tickets ──► Closed
@@ -42,7 +42,7 @@ pub(crate) struct Tickets {
 /// ```
 #[derive(Debug)]
 enum TicketBatch {
-    /// Some replies are missing; `complete` fires when the last one arrives.
+    /// Some replies are missing; `complete` fires when the last one has arrived.
     Waiting { tickets: Vec<Option<Result<Ticket>>>, missing: usize, complete: oneshot::Sender<()> },
     /// Every reply has arrived.
     Complete { tickets: Vec<Option<Result<Ticket>>> },
@@ -66,8 +66,8 @@ impl TicketReply {
         lock(&self.batch).is_closed()
     }
 
-    /// Deliver the ticket of an announced entity. Return false if the caller has stopped waiting for it, so that
-    /// nothing would ever end the entity or ask for it.
+    /// Deliver the ticket of an announced entity. Return false if the caller has stopped waiting
+    /// for it: then no caller would ever end the entity or ask for its outcome.
     pub(crate) fn deliver(self, ticket: Ticket) -> bool {
         self.put(Ok(ticket))
     }
@@ -114,7 +114,7 @@ impl TicketBatch {
         }
     }
 
-    /// Close the batch, and return what it was.
+    /// Close the batch, and return its previous state.
     fn close(&mut self) -> Self {
         std::mem::replace(self, Self::Closed)
     }
@@ -145,7 +145,7 @@ impl Tickets {
         }
     }
 
-    /// Return the tickets; `None` where the session ended before there was one.
+    /// Return the tickets; `None` for an entity whose session ended before it had a ticket.
     pub(crate) fn take(&self) -> Vec<Option<Result<Ticket>>> {
         let batch = lock(&self.batch).close();
         batch.into_tickets()

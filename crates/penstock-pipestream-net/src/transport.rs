@@ -36,26 +36,27 @@ pub(crate) const ALPN: &[u8] = b"pipestream/1";
 /// Default of the maximum duration of a handshake, and of the control stream and the capabilities together.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Default of the largest UDP payload that is tried. Between processes of one machine it may be large; ten of these
-/// still fit one segmented send.
+/// Defaults of the largest UDP payload that is tried, on loopback and elsewhere. On loopback it may
+/// be large, but ten of these must fit into one segmented send.
 const LOOPBACK_MTU: u16 = 6_500;
 const DEFAULT_MTU: u16 = 1_452;
 /// The sizes that may be requested.
 const MTU: RangeInclusive<u16> = MIN_MTU..=MAX_MTU;
-/// Number of bytes that may be in flight at first (RFC 9002, section 7.2), and packets of the largest size that is
-/// tried: a packet that tries a size is in flight, too, and must not hold frames back.
+/// Number of bytes that may be in flight at first (RFC 9002, section 7.2), and the least number of
+/// packets of the largest size that is tried: a packet that probes a size is in flight too, and
+/// must not hold frames back.
 const INITIAL_WINDOW: u64 = 14_720;
 const INITIAL_PACKETS: u64 = 4;
 const SOCKET_BUFFER: usize = 4 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Maximum number of unacknowledged bytes: the path's delay times its rate, as long as both ends' threads share few
-/// cores. More only makes the control stream wait after them.
+/// Maximum number of unacknowledged bytes: the path's delay times its rate, even if the threads of
+/// both ends share few cores. More bytes would only make the control stream wait behind them.
 const SEND_WINDOW: u64 = 4 << 20;
-/// Stream 0, and some more so that a peer that opens others is detected (decision 4).
+/// Stream 0, and some more, so that a peer that opens others is detected (decision 4).
 const BIDIRECTIONAL_STREAMS: u32 = 4;
 /// Transport errors that carry a TLS alert (RFC 9001, section 4.8).
 const CRYPTO_ERRORS: Range<u64> = 0x100..0x200;
-/// Number of bytes that a client of a service on the server's port has room for.
+/// The receive window, in bytes, of a client of a service on the server's port.
 const SERVICE_WINDOW: u32 = 8 << 20;
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
 
@@ -64,7 +65,7 @@ const EXPORTER_LABEL: &[u8] = b"EXPORTER-pipestream-session";
 pub enum Intake {
     /// Every stream is read as soon as it is admitted.
     Concurrent,
-    /// A caller reads one after another, at its own pace.
+    /// A caller reads one stream after another, at its own pace.
     Sequential,
 }
 
@@ -80,7 +81,8 @@ impl Intake {
     const fn stream_window(self) -> u32 {
         match self {
             Self::Concurrent => 1 << 20,
-            // An entity of 256 KiB and its header: its last bytes do not wait until its first are read.
+            // Room for an entity of 256 KiB and its header: its last bytes do not wait until the
+            // first ones are read.
             Self::Sequential => 272 << 10,
         }
     }
@@ -93,13 +95,14 @@ impl Intake {
     pub(crate) fn window_with_held(self, held: u32) -> u32 {
         match self {
             Self::Concurrent => held.saturating_mul(self.stream_window()).saturating_add(self.connection_window()),
-            // It has room for all of them anyway.
+            // The window has room for all streams anyway.
             Self::Sequential => self.connection_window(),
         }
     }
 }
 
-/// Return a size for [`SessionOptions::mtu`](crate::SessionOptions::mtu); refuse sizes that no path carries.
+/// Check a size for [`SessionOptions::mtu`](crate::SessionOptions::mtu), and refuse one that no
+/// path carries.
 pub fn check_mtu(mtu: i64) -> Result<u16> {
     u16::try_from(mtu).ok().filter(|mtu| MTU.contains(mtu)).ok_or(Misuse::Mtu { mtu }.into())
 }
@@ -119,7 +122,7 @@ pub(crate) fn config(
         .stream_receive_window(intake.stream_window().into())
         .receive_window(intake.connection_window().into())
         .send_window(SEND_WINDOW)
-        // One entity after another: a receiver processes the first while the next arrives.
+        // Send one entity after another: a receiver processes the first while the next arrives.
         .send_fairness(false)
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(KEEP_ALIVE.min(idle_timeout / 3)))
@@ -152,12 +155,12 @@ fn discover_mtu(config: &mut TransportConfig, mtu: Option<u16>, peer: SocketAddr
     config.mtu_discovery_config(Some(discovery)).congestion_controller_factory(Arc::new(congestion));
 }
 
-/// Return a UDP socket with large buffers, where the system grants them; they prevent packet loss under load. An IPv6
-/// socket accepts IPv4 as well.
+/// Return a UDP socket with large buffers, which prevent packet loss under load, if the system
+/// grants them. An IPv6 socket accepts IPv4 as well.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
-        // Some systems have no dual-stack sockets; then it serves IPv6 alone.
+        // Some systems have no dual-stack sockets; there the socket serves IPv6 alone.
         let _ = socket.set_only_v6(false);
     }
     if let Err(error) = socket.set_recv_buffer_size(SOCKET_BUFFER).and(socket.set_send_buffer_size(SOCKET_BUFFER)) {
@@ -167,9 +170,9 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Creates the tokens of stateless resets (RFC 9000, section 10.3). A server that has the key of one that died informs
-/// that server's clients at their next packet that their connections are gone; otherwise they would wait for their idle
-/// timeout.
+/// The key of the tokens of stateless resets (RFC 9000, section 10.3). A server that has the key of
+/// a crashed server informs that server's clients, at their next packet, that their connections are
+/// gone; otherwise they would wait for their idle timeout.
 #[derive(Clone)]
 pub(crate) struct ResetKey([u8; BLOCK]);
 
@@ -194,8 +197,8 @@ impl ResetKey {
         mac
     }
 
-    /// Return a generator of connection IDs that the next server recognizes: a packet with any other ID is not a
-    /// client's.
+    /// Return a generator of connection IDs that the next server recognizes: a packet with any
+    /// other ID is not from a client.
     fn connection_ids(&self) -> HashedConnectionIdGenerator {
         let bytes = self.mac(b"connection ID", b"").finalize().into_bytes();
         let key = bytes.iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte));
@@ -229,8 +232,8 @@ impl HmacKey for ResetKey {
     }
 }
 
-/// Return an endpoint on the IO thread of this process. It sends this many packets at a time, and accepts any size that a
-/// peer may try.
+/// Return an endpoint on the IO thread of this process. It sends at most `segments` packets at a
+/// time, and accepts packets of any size that a peer may try.
 pub(crate) fn endpoint(
     runtime: &Runtime,
     socket: UdpSocket,
@@ -247,18 +250,20 @@ pub(crate) fn endpoint(
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(context)
 }
 
-/// Return the maximum number of packets that an endpoint for such an MTU sends at a time, whatever its peers are.
+/// Return the maximum number of packets that an endpoint with this MTU sends at a time, whichever
+/// its peers are.
 pub(crate) fn segments_for(mtu: Option<u16>) -> usize {
     segments(mtu.unwrap_or(LOOPBACK_MTU))
 }
 
-/// Sockets for clients by the number of packets that are sent at a time, shared by all sessions of a process.
+/// The endpoints for clients, by the number of packets that they send at a time; all sessions of a
+/// process share them.
 type ClientEndpoints = ProcessLocal<[OnceLock<Endpoint>; MAX_SEGMENTS + 1]>;
 static CLIENTS_V4: ClientEndpoints = ProcessLocal::new();
 static CLIENTS_V6: ClientEndpoints = ProcessLocal::new();
 
-/// Return the socket that all clients of this process share, for the peer's address family and the number of packets of
-/// one send.
+/// Return the endpoint that clients of this process share, for the peer's address family and the
+/// number of packets of one send.
 pub(crate) fn client_endpoint(
     runtime: &'static Runtime,
     peer: SocketAddr,
@@ -281,8 +286,8 @@ pub(crate) fn client_endpoint(
     Ok(slot.get_or_init(|| created))
 }
 
-/// Return the error of a connection that cannot be started: the caller's address or name is wrong, or the socket takes
-/// no more connections.
+/// Return the error of a connection that cannot be started: the caller's address or name is wrong,
+/// or the endpoint takes no more connections.
 pub(crate) fn connect_error(address: SocketAddr, error: ConnectError) -> Error {
     match error {
         ConnectError::InvalidServerName(_) | ConnectError::InvalidRemoteAddress(_) => {
@@ -295,7 +300,8 @@ pub(crate) fn connect_error(address: SocketAddr, error: ConnectError) -> Error {
     }
 }
 
-/// Return the session's ID below layer 2 (decision 18): the same at both ends, and secret from others.
+/// Return the session's ID below layer 2 (decision 18), which is the same at both ends, and secret
+/// from others.
 pub(crate) fn session_id(connection: &Connection) -> Result<String> {
     let mut bytes = [0_u8; 16];
     connection
@@ -309,19 +315,20 @@ pub(crate) fn alpn_of(connection: &Connection) -> Option<Vec<u8>> {
     connection.handshake_data()?.downcast::<HandshakeData>().ok()?.protocol
 }
 
-/// Return the SHA-256 of the certificate that a client has shown.
+/// Return the SHA-256 of the certificate that the peer has shown.
 pub(crate) fn certificate(connection: &Connection) -> Option<[u8; 32]> {
     let chain = connection.peer_identity()?.downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>().ok()?;
     chain.first().map(|certificate| Sha256::digest(certificate).into())
 }
 
-/// Return a code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision 21).
+/// Convert a code of the registry for RESET_STREAM, STOP_SENDING and CONNECTION_CLOSE (decision
+/// 21).
 pub(crate) fn quic_code(code: ErrorCode) -> VarInt {
     VarInt::from_u64(code.code()).unwrap_or(VarInt::MAX)
 }
 
-/// Code of CONNECTION_CLOSE at an end whose session continues in its next process: the connection is lost, and the
-/// session is not over. One of the codes for private use.
+/// Code of CONNECTION_CLOSE from an end whose next process continues the session: the connection is
+/// lost, but the session is not over. One of the codes for private use.
 pub(crate) const SESSION_CONTINUES: ErrorCode = ErrorCode::Other(0x42);
 
 /// Return what the end of a connection means for its session, and whether the peer ended it.
@@ -338,7 +345,7 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
         ConnectionError::Reset => {
             (ErrorCode::ControlReset, "the peer does not know the connection: stateless reset".to_owned(), true)
         }
-        // The session did not close it, so the endpoint did.
+        // The session did not close the connection, so this end's endpoint did.
         ConnectionError::LocallyClosed => (ErrorCode::InternalError, "closed by this end".to_owned(), false),
         ConnectionError::VersionMismatch | ConnectionError::TransportError(_) | ConnectionError::CidsExhausted => {
             (ErrorCode::InternalError, error.to_string(), false)
@@ -347,8 +354,8 @@ pub(crate) fn loss(error: &ConnectionError) -> (Reason, bool) {
     (Reason { code, message }, by_peer)
 }
 
-/// Return the TLS alert that ended a connection, if one did: the server did not accept the client's certificate, or
-/// requires one.
+/// Return the TLS alert that ended a connection, if one did: the server does not accept the
+/// client's certificate, or requires one.
 pub(crate) fn tls_alert(connection: &Connection, peer: SocketAddr) -> Option<Error> {
     let ConnectionError::ConnectionClosed(close) = connection.close_reason()? else { return None };
     let alert = CRYPTO_ERRORS.contains(&u64::from(close.error_code));

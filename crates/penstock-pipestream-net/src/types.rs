@@ -1,9 +1,9 @@
-//! Types that driver, sinks, claim checks and the journal share.
+//! Types that the driver, sinks, claim checks and the journal share.
 
 use penstock_pipestream::yield_token::StoppingPoint;
 use penstock_pipestream::{EntityHeader, EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, Status};
 
-/// Point from which an entity that has waited continues; `None`: from its beginning.
+/// Point from which an entity that has waited continues; `None` for its beginning.
 pub(crate) type Resumed = Option<StoppingPoint>;
 
 /// A claim check that is stored.
@@ -19,11 +19,11 @@ pub(crate) struct IssuedClaim {
 pub struct Resolution {
     /// Its terminal status.
     pub status: Status,
-    /// The reason, where it is not COMPLETE and one was reported.
+    /// The reason for a status other than COMPLETE, if one was reported.
     pub reason: Option<Reason>,
-    /// Number of attempts; more than one only where its parent's policy has retries.
+    /// Number of attempts; more than one only if the parent's policy has retries.
     pub attempts: u32,
-    /// The claim check under which the receiver has deferred it, where it is DEFERRED.
+    /// The receiver's claim check for the entity, if the status is DEFERRED.
     pub claim: Option<u64>,
 }
 
@@ -37,15 +37,15 @@ impl Resolution {
 pub struct Released {
     /// The scope.
     pub scope: ScopeKey,
-    /// Its parent; `None` for the root scope.
+    /// The scope's parent; `None` for the root scope.
     pub parent: Option<EntityKey>,
-    /// Its depth.
+    /// The scope's depth.
     pub depth: u8,
-    /// Its digest.
+    /// The scope's digest.
     pub digest: ScopeDigest,
 }
 
-/// Return a reason as text, as lists of sinks and claim checks contain it.
+/// Return a reason as the text that the lists of sinks and claim checks contain.
 pub fn in_words(reason: &Reason) -> String {
     match (reason.code, reason.message.as_str()) {
         (code, "") => code.name().to_owned(),

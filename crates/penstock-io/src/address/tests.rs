@@ -10,7 +10,7 @@ fn several(addresses: &[&str]) -> Addresses {
     Addresses::new("host:1", addresses.iter().map(|address| address.parse().unwrap())).unwrap()
 }
 
-/// An address that no machine has (RFC 5737).
+/// An address that no machine has, because it is reserved for documentation (RFC 5737).
 const NOWHERE: &str = "192.0.2.1:0";
 
 #[test]

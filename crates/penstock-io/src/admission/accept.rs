@@ -1,4 +1,4 @@
-//! The accept loop, which must survive whatever a client does.
+//! The accept loop, which must survive everything that a client does.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ const RELOAD: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: TcpKeepalive =
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15));
 
-/// A socket that connections come from.
+/// A socket that accepts connections.
 pub(crate) trait Accept {
     /// Return the next connection and its other end, which has no address over a Unix socket.
     fn accept(&self) -> impl Future<Output = io::Result<(Stream, Option<SocketAddr>)>> + Send;
@@ -59,8 +59,8 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 impl Admission {
     /// Accept connections as long as this future is polled, and pass each admitted one to `serve` with its permit.
     ///
-    /// An error of the listener does not end the loop. Where the system is out of descriptors or memory, the log gets
-    /// one line and accept is retried after a pause until it succeeds.
+    /// An error of the listener does not end the loop. If the system is out of descriptors or
+    /// memory, log one line per interval, and retry accept after a pause until it succeeds.
     pub(crate) async fn accept(
         self: &Arc<Self>,
         listener: &impl Accept,
@@ -112,8 +112,9 @@ impl Admission {
 }
 
 impl Admission {
-    /// Pause after an admitted connection that this process cannot serve, for example because the system has no thread
-    /// for it. Return whether the log should say so: once per interval while that persists.
+    /// Pause after an admitted connection that this process cannot serve, for example because the
+    /// system has no thread for it. Return whether to log that: once per interval while the problem
+    /// persists.
     pub async fn back_off(&self) -> bool {
         let allows = lock(&self.unserved).allows(Problem::Unserved);
         sleep(PAUSE).await;
@@ -140,7 +141,8 @@ impl Admission {
         reloaded
     }
 
-    /// Read the files of a server's certificate again whenever they have changed, as long as this future is polled.
+    /// Read the files of a server's certificate again after each change, as long as this future is
+    /// polled.
     pub async fn reload_certificate(self: &Arc<Self>, acceptor: &Arc<Acceptor>) -> std::convert::Infallible {
         loop {
             sleep(RELOAD).await;

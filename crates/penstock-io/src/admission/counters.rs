@@ -37,8 +37,8 @@ impl Counters {
         read(&self.full) + read(&self.address) + read(&self.descriptors)
     }
 
-    /// Return how many connections were closed before they were served: immediately, or because nothing arrived in
-    /// time.
+    /// Return how many connections were closed before they were served: immediately, or because no
+    /// byte arrived in time.
     pub fn not_served(&self) -> u64 {
         self.refused() + read(&self.late)
     }
@@ -48,8 +48,8 @@ impl Counters {
         count(&self.late);
     }
 
-    /// Return the connections closed immediately, by the limit they exceeded. A server without sockets of its own
-    /// counts nothing else.
+    /// Return the numbers of connections that were closed immediately, by the limit that they
+    /// exceeded. A server that does not accept from a TCP or Unix socket has no other refusals.
     pub fn by_limit(&self) -> [(&'static str, u64); 2] {
         [("full", read(&self.full)), ("address", read(&self.address))]
     }

@@ -17,12 +17,13 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Raise the process's limit so that this many connections, each with this many descriptors, fit next to what is open,
-    /// what other servers were promised, and the reserve. Where the hard limit is lower, the log says so. The number of
-    /// connections is reduced only where these connections alone do not fit into what is not open now, because other
-    /// servers may never use what they were promised.
+    /// Raise the process's limit so that this many connections, each with this many descriptors,
+    /// fit beside the open descriptors, those promised to other servers, and the reserve. If the
+    /// hard limit is lower, raise to that, and reduce the number of connections only if they do not
+    /// fit beside the open descriptors and the reserve: other servers may never use what they were
+    /// promised. Log that the limit is too low.
     ///
-    /// Fails where not even one connection would fit.
+    /// Fail if not even one connection would fit.
     pub(super) fn provide(what: &str, connections: u64, each: u64) -> Result<Self> {
         let each = each.max(1);
         let requested = connections.saturating_mul(each);
@@ -35,7 +36,7 @@ impl Descriptors {
         Ok(promised)
     }
 
-    /// Return the number of connections that there are descriptors for.
+    /// Return the number of connections that have descriptors.
     pub(super) const fn connections(&self) -> u64 {
         self.connections
     }
@@ -84,12 +85,12 @@ fn possible(what: &str, connections: u64, each: u64, promised_before: u64) -> Re
     Ok(possible)
 }
 
-/// Return how many connections fit under a limit that is too low for all. An eighth of the remaining descriptors is
-/// left to servers that start later, for example metrics.
+/// Return how many connections fit under a limit that is too low for all. Leave an eighth of the
+/// remaining descriptors to servers that start later, for example metrics.
 fn fewer(soft: u64, own: u64, each: u64, connections: u64) -> u64 {
     let free = soft.saturating_sub(own);
     let possible = (free - free / 8) / each;
-    // Leaving an eighth would not even allow one connection where just enough is free for one.
+    // If just enough is free for one connection, leaving an eighth would not allow even that.
     possible.max(u64::from(free >= each)).min(connections)
 }
 

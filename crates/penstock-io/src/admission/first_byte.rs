@@ -1,4 +1,5 @@
-//! A limit on the wait for a connection's first byte: a silent connection would hold its place indefinitely.
+//! A limit on the wait for a connection's first byte: without it, a silent connection would hold
+//! its permit indefinitely.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,8 +11,8 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::permits::{Admission, Permit};
 
-/// A stream whose first byte must arrive by the deadline of its permit; otherwise the read fails with
-/// [`TimedOut`](io::ErrorKind::TimedOut), which is counted. Later bytes have no deadline here.
+/// A stream whose first byte must arrive by the deadline of its permit; otherwise the read fails
+/// with [`TimedOut`](io::ErrorKind::TimedOut) and is counted. Later bytes have no deadline here.
 #[derive(Debug)]
 pub struct FirstByte<S> {
     stream: S,

@@ -1,8 +1,9 @@
-//! Who may connect to a server, how long a connection may stay silent, and which descriptors are reserved for the
-//! server's files.
+//! How many connections a server admits, how long a connection may stay silent, and how many
+//! descriptors are reserved for the server's files.
 //!
-//! A server makes one [`Admission`], which raises the limit of descriptors to what the connections of all servers need
-//! and reserves [`RESERVED`] of them for files. Every connection holds a [`Permit`] as long as it is open.
+//! A server makes one [`Admission`], which raises the limit of descriptors to what the connections
+//! of all servers need, and reserves [`RESERVED`] of them for files. Every connection holds a
+//! [`Permit`] while it is open.
 
 mod accept;
 mod counters;
@@ -21,7 +22,7 @@ mod tests;
 
 use std::time::Duration;
 
-/// How many connections a server accepts.
+/// The maximum numbers of connections of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// In total at the same time.
@@ -33,9 +34,9 @@ pub struct ConnectionLimits {
 
 /// The default time from accept to the end of the handshake and the first byte.
 pub const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The default silence after which a connection is closed, where the protocol allows silence.
+/// The default silence after which a connection is closed, if the protocol allows silence at all.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The connections that wait in the system's queue to be accepted.
+/// The number of connections that may wait in the system's queue to be accepted.
 pub(crate) const BACKLOG: i32 = 1_024;
 /// Descriptors reserved for the server's own files.
 pub const RESERVED: u64 = 32;

@@ -16,16 +16,16 @@ use super::throttle::LogThrottle;
 use crate::sync::lock;
 use crate::{Misuse, Result};
 
-/// The smallest default share of an address, however few connections the server accepts: a fraction of a small number
-/// would refuse ordinary clients.
+/// The smallest default share of an address: for a server with few connections, a fraction of their
+/// number would refuse ordinary clients.
 const SMALLEST_SHARE: u64 = 64;
 
-/// What happens to a connection when the server is full.
+/// How a full server treats a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// The server closes it immediately.
     Close,
-    /// It waits in the system's backlog until there is room.
+    /// The connection waits in the system's backlog until there is room.
     Wait,
 }
 
@@ -41,14 +41,14 @@ pub enum LoopbackShare {
 /// How connections are admitted.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// What is served, for the log and errors.
+    /// The name of the service, for the log and errors.
     pub what: &'static str,
     /// Connections at the same time.
     pub connections: u64,
     /// Connections from one address at the same time; an IPv6 address stands for its /64. Default: seven eighths of
     /// all, or 64 if that is more.
     pub per_address: Option<u64>,
-    /// What happens to connections beyond these.
+    /// How connections beyond these limits are treated.
     pub when_full: WhenFull,
     /// How many of the permits the loopback address may hold.
     pub loopback: LoopbackShare,
@@ -105,7 +105,7 @@ struct Open {
     addresses: HashMap<IpAddr, u64>,
 }
 
-/// Admits connections.
+/// The admission of a server's connections.
 #[derive(Debug)]
 pub struct Admission {
     config: Config,
@@ -114,15 +114,15 @@ pub struct Admission {
     /// Notified when a connection has ended.
     ended: Notify,
     counters: Arc<Counters>,
-    /// When the log last told of connections that this process could not serve.
+    /// The limit on log lines about connections that this process could not serve.
     pub(super) unserved: Mutex<LogThrottle>,
     /// Held as long as connections may be admitted.
     _descriptors: Descriptors,
 }
 
 impl Admission {
-    /// Raise the limit of descriptors to what the connections need. Where the system does not allow it, accept fewer
-    /// connections and log that; fail where not even one would be possible.
+    /// Raise the limit of descriptors to what the connections need. If the system does not allow
+    /// that, accept fewer connections and log that; fail if not even one connection is possible.
     pub fn new(mut config: Config, counters: Arc<Counters>) -> Result<Arc<Self>> {
         for (name, limit) in
             [("connections", Some(config.connections)), ("connections of one address", config.per_address)]
@@ -142,7 +142,8 @@ impl Admission {
         &self.config
     }
 
-    /// Return whether half of the permits, or of those that an address may hold, are taken.
+    /// Return whether more than half of all permits, or of those that the address may hold, are
+    /// taken.
     pub fn is_half_full(&self, peer: IpAddr) -> bool {
         let open = self.lock();
         let of_address = open.addresses.get(&network(peer)).copied().unwrap_or(0);
@@ -211,7 +212,7 @@ impl Admission {
     }
 }
 
-/// The permit of one connection, returned when this is dropped.
+/// The permit of one connection. Dropping it returns the permit.
 #[derive(Debug)]
 pub struct Permit {
     of: Arc<Admission>,
@@ -257,7 +258,8 @@ impl Drop for Permit {
     }
 }
 
-/// Return what the limits count as one address: a host that has one IPv6 address has all 2^64 of its /64.
+/// Return the address under which the limits count an address: a host with one IPv6 address has all
+/// 2^64 of its /64.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

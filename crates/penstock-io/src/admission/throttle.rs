@@ -1,8 +1,8 @@
-//! What the log is told of connections that are not served, and how often.
+//! How often connections that are not served are logged.
 
 use std::time::{Duration, Instant};
 
-/// How long the log stays silent about a problem that persists.
+/// The time between two log lines about a problem that persists.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why connections are not served.
@@ -16,12 +16,13 @@ pub(super) enum Problem {
     Unserved,
 }
 
-/// Logs each problem once per interval while it persists: a log that a flood can fill would be another thing to attack.
+/// The times at which each problem was last logged. A persisting problem is logged once per
+/// interval, because a log that a flood can fill would be another target of attacks.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle([Option<Instant>; 5]);
 
 impl LogThrottle {
-    /// Return whether the log is to be told now.
+    /// Return whether to log the problem now.
     pub(super) fn allows(&mut self, problem: Problem) -> bool {
         let Some(logged) = self.0.get_mut(problem as usize) else { return false };
         let allows = logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);

@@ -15,23 +15,24 @@ use hyper::header::{EXPECT, HeaderMap};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Bytes of a body that are read and dropped once a response was decided.
+/// Number of bytes of a body that are read and dropped once the response is ready.
 const DRAINED: u64 = 64 << 10;
-/// How long that may take, because the response waits for it.
+/// How long reading them may take: the response waits for it.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// The body of a request. The unread rest returns to the connection when this is dropped.
+/// The body of a request. Dropping it returns the unread rest to the connection.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Option<Incoming>,
     back: Option<oneshot::Sender<Incoming>>,
 }
 
-/// Receives the rest of a body.
+/// The receiver of the rest of a body.
 #[derive(Debug)]
 pub(super) struct Rest {
     back: oneshot::Receiver<Incoming>,
-    /// The client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110, section
+    /// 10.1.1).
     expects: bool,
 }
 
@@ -60,7 +61,7 @@ impl Body for RequestBody {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(body).poll_frame(context);
         if matches!(frame, Poll::Ready(None)) {
-            // Nothing of the body is left to return.
+            // The body has no rest to return.
             self.body = None;
         }
         frame
@@ -76,7 +77,8 @@ impl Body for RequestBody {
 }
 
 impl Rest {
-    /// Read the rest of the body if it is short. `false`: more is still to come, so the connection must close.
+    /// Read the rest of the body if it is short. Return false if more may arrive, so that the
+    /// connection must close.
     pub(super) async fn drain(mut self) -> bool {
         let mut body = match self.back.try_recv() {
             Ok(body) => body,

@@ -1,5 +1,5 @@
-//! Bodies of requests: limited in length, with a minimum rate and a total time, in memory that grows with what has
-//! arrived and that all bodies of a server share.
+//! Bodies of requests, with a maximum length, a minimum rate and a total time. Their memory grows
+//! with the bytes that have arrived, and all bodies of a server share one budget.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use tokio::time::{Instant, timeout};
 
 use crate::memory::{Busy, MemoryBudget, MemoryPermit};
 
-/// How long a body may take, and each part of a larger one: the minimum rate is 51 KiB a second.
+/// How long each part of a body may take, so that the minimum rate is 51 KiB a second.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 const PART: u64 = 512 << 10;
 /// How long a body may take in total, whatever its rate.
 const TOTAL: Duration = Duration::from_secs(900);
-/// How many of the largest bodies a server's memory for bodies has room for.
+/// The number of largest bodies that fit into a server's memory for bodies.
 const BODIES: u64 = 4;
 
 /// Why a body was not read to its end.
 #[derive(Debug)]
 pub enum BodyError {
-    /// It is longer than allowed.
+    /// The body is longer than allowed.
     TooLarge(LimitExceeded),
     /// The client closed the connection.
     Broken,
-    /// It arrived too slowly; the text says what was allowed.
+    /// The body arrived too slowly; the text names the allowed time.
     Late(String),
-    /// There was no memory for it.
+    /// There was no memory for the body.
     Busy,
 }
 
@@ -94,16 +94,17 @@ pub struct BodyBudget {
 impl BodyBudget {
     /// Make the budget of a server whose largest body has `most` bytes: the memory of [`BODIES`] such bodies.
     ///
-    /// Bodies of up to `free` bytes do not count: a server limits its connections, and so the memory of these.
+    /// Bodies of up to `free` bytes do not count: the limit on connections bounds their memory.
     pub fn new(most: u64, free: usize) -> Self {
         Self { memory: MemoryBudget::new(most.saturating_mul(BODIES), most).with_free(free) }
     }
 
-    /// Read a body of up to `most` bytes. The permit stands for its memory: hold it as long as the body, or what was
-    /// made of it, is in memory.
+    /// Read a body of up to `most` bytes. The permit stands for its memory: hold it as long as the
+    /// body, or data made from it, is in memory.
     ///
-    /// A longer body is refused before any of it is read, if the request states its length. The memory grows with what
-    /// has arrived: a client that states a length and does not send the body keeps no other request waiting.
+    /// A longer body is refused before any of it is read, if the request states its length. The
+    /// memory grows with the bytes that have arrived: a client that states a length and does not
+    /// send the body delays no other request.
     pub async fn read<B>(&self, body: B, most: Limit, peer: IpAddr) -> Result<(Vec<u8>, MemoryPermit), BodyError>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -224,10 +225,10 @@ mod tests {
                 match timeout(Duration::from_millis(50), read.recv()).await {
                     Ok(Some(body)) => held.push(body),
                     Ok(None) => return answered + held.len(),
-                    // Nothing more finds room: answer one.
+                    // No other body fits: answer one.
                     Err(_) => answered += usize::from(held.pop().is_some()),
                 }
-                // Four, and the one that may exceed the limit.
+                // Four bodies, and the one that may exceed the limit.
                 assert!(held.len() <= 5, "{} bodies are in memory", held.len());
             }
         };

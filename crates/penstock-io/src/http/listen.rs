@@ -28,10 +28,11 @@ use crate::listener::{Connection, HandshakeError, Listener};
 use crate::runtime::{PerProcess, block_on, spawn};
 use crate::tls::{Acceptor, Fingerprint, Offer};
 
-/// How long a closing connection may take to send the last of its data, close_notify included.
+/// How long a closing connection may take to send its last data, including close_notify.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long, and with which longest pause, the server reads and drops the rest of an unwanted body after the response:
-/// a reset would overtake the response (RFC 9112, section 9.6).
+/// How long, how many bytes and with which longest pause the server reads and drops the rest of an
+/// unwanted body after the response: without that, a reset would overtake the response (RFC 9112,
+/// section 9.6).
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_BYTES: usize = 16 << 20;
 const LINGER_SILENCE: Duration = Duration::from_secs(2);
@@ -43,7 +44,7 @@ pub struct Serving {
     pub what: &'static str,
     /// Connections at the same time; others wait in the system's backlog.
     pub connections: u64,
-    /// Connections from one address; by default seven eighths of all.
+    /// Connections from one address. Default: seven eighths of all, or 64 if that is more.
     pub per_address: Option<u64>,
     /// Descriptors that a connection needs.
     pub descriptors: u64,
@@ -54,14 +55,14 @@ pub struct Serving {
     pub header_timeout: Duration,
     /// How long 64 KiB of a response, or its shorter rest, may take to be sent; after that the connection is closed.
     pub stall: Duration,
-    /// The bytes of responses buffered in a connection, and as many in its socket. `None`: whatever the system and the
-    /// library buffer.
+    /// The maximum number of bytes of responses that are buffered in a connection, and as many in
+    /// its socket. `None`: the defaults of the system and the library.
     pub unsent: Option<u32>,
-    /// How long requests that are running when the server stops may take; after that they are cut off.
+    /// How long running requests may take after the server stops; after that they are cut off.
     pub grace: Duration,
 }
 
-/// Answers requests.
+/// A handler of requests.
 pub trait Handler: Send + Sync + 'static {
     /// The bodies of the responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
@@ -73,13 +74,13 @@ pub trait Handler: Send + Sync + 'static {
         peer: SocketAddr,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Called when a handshake failed or the input is not HTTP: the connection ended without a request that could be
-    /// answered.
+    /// Note that a connection ended without a request that could be answered: its handshake failed,
+    /// or its input is not HTTP.
     fn broke(&self) {}
 }
 
-/// Every request carries this among its extensions, so a handler that holds back a response learns that the server
-/// stops.
+/// The signal that the server stops. Every request carries it among its extensions, for a handler
+/// that holds back a response.
 #[derive(Debug, Clone)]
 pub struct ShutdownSignal(watch::Receiver<Option<Duration>>);
 
@@ -90,7 +91,7 @@ impl ShutdownSignal {
         let _ = self.0.wait_for(Option::is_some).await.is_ok();
     }
 
-    /// Return how long running requests may take after the stop, if the stop said so.
+    /// Return how long running requests may take after the stop; `None` if the server was dropped.
     fn grace(&self) -> Option<Duration> {
         *self.0.borrow()
     }
@@ -105,7 +106,7 @@ pub struct HttpServer {
     serving: Serving,
 }
 
-/// What HTTP offers in the TLS handshake.
+/// The offer of HTTP servers in the TLS handshake.
 pub const HTTPS: Offer = Offer::tcp(&[b"http/1.1"]);
 
 impl fmt::Debug for HttpServer {
@@ -122,8 +123,8 @@ struct Shared<A> {
 }
 
 impl HttpServer {
-    /// Listen on the first of these addresses that works; port 0 picks a free one. With an acceptor the server speaks
-    /// TLS.
+    /// Listen on the first of these addresses that works. Port 0 picks a free port. With an
+    /// acceptor the server speaks TLS.
     pub fn bind<A: Handler>(
         handler: Arc<A>,
         addresses: Addresses,
@@ -157,7 +158,8 @@ impl HttpServer {
         self.address
     }
 
-    /// Return the fingerprint that clients pin now; `None` without TLS.
+    /// Return the fingerprint of the current certificate, for clients that pin it; `None` without
+    /// TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.acceptor.as_ref().map(|acceptor| acceptor.fingerprint())
     }
@@ -173,7 +175,8 @@ impl HttpServer {
         Ok(ShutdownSignal(self.stop.get()?.subscribe()))
     }
 
-    /// Stop accepting connections. Running requests get their grace; this method does not wait for them.
+    /// Stop accepting connections, and return without waiting for running requests, which get their
+    /// grace.
     pub fn stop(&self) {
         // In a forked child the server belongs to the parent.
         if let Ok(stop) = self.stop.get() {
@@ -186,7 +189,7 @@ impl HttpServer {
         self.close_within(self.serving.grace)
     }
 
-    /// Close like [`close`](Self::close), but cut off requests that still run after `grace`.
+    /// Close like [`close`](Self::close), but cut off requests that still run after this `grace`.
     pub fn close_within(&self, grace: Duration) -> Result<()> {
         self.stop.get()?.send_replace(Some(grace));
         let admission = Arc::clone(&self.admission);
@@ -201,7 +204,8 @@ impl HttpServer {
 
 /// Serve one connection from its handshake to its end.
 async fn serve<A: Handler>(connection: Connection, shared: Arc<Shared<A>>) {
-    // Bytes in the socket's buffer do not show that the client reads: without this limit the system buffers megabytes.
+    // Without this limit the system buffers megabytes, so a written byte would not show that the
+    // client reads.
     #[cfg(target_os = "linux")]
     if let Some(bytes) = shared.serving.unsent {
         let _ = socket2::SockRef::from(&connection.stream).set_tcp_notsent_lowat(bytes);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The client must take this many bytes within the timeout, or all that there is to send.
+/// The number of bytes that the client must take within the timeout, unless fewer are left to send.
 const STEP: usize = 64 << 10;
 
 /// A stream whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the other end takes less than 64 KiB
@@ -17,7 +17,7 @@ const STEP: usize = 64 << 10;
 pub(super) struct WriteTimeout<S> {
     stream: S,
     timeout: Duration,
-    /// Runs while writes wait for the other end.
+    /// The timer, which exists while writes wait for the other end.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Bytes sent since the timer was started.
     sent: usize,
@@ -35,7 +35,7 @@ impl<S> WriteTimeout<S> {
         }
     }
 
-    /// Wait until a write is possible; fail once the timer has run out.
+    /// Start the timer if it does not run, and fail once it has run out.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if self.deadline.is_none() {
             self.sent = 0;

@@ -1,4 +1,4 @@
-//! Connections over raw sockets: what follows a refused request, and how a connection ends.
+//! Connections over raw sockets: the request after a refused one, and the end of a connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -53,7 +53,7 @@ fn server(tls: Option<&ServerTls>) -> HttpServer {
     HttpServer::bind(Arc::new(Picky), ([127, 0, 0, 1], 0).into(), acceptor, SERVING, Arc::default()).expect("bound")
 }
 
-/// Read a head, and a body of the length in Content-Length.
+/// Read the head of a response, and a body of the length in Content-Length.
 fn answer(stream: &mut impl Read) -> (String, Vec<u8>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

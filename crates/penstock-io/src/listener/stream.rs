@@ -29,7 +29,8 @@ impl Stream {
         FirstByte::new(self, permit)
     }
 
-    /// Return the certificate of the other end, which the CA has signed; otherwise the handshake would have failed.
+    /// Return the certificate of the other end, if it has shown one. The CA has signed it;
+    /// otherwise the handshake would have failed.
     pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => None,

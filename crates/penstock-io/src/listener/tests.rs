@@ -115,8 +115,8 @@ impl Echo {
         StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a client"), self.tcp())
     }
 
-    /// Return how many connections were counted as late. A connection is closed a moment before it is counted, so this
-    /// waits.
+    /// Return how many connections were counted as late. Wait for one, because a connection is
+    /// closed a moment before it is counted.
     fn late(&self) -> u64 {
         let began = std::time::Instant::now();
         while self.counters.not_served() == 0 && began.elapsed() < GENEROUS {
@@ -216,7 +216,8 @@ fn an_address_has_its_share_of_the_places_and_a_unix_socket_has_all() {
     }
 }
 
-/// Replace a server's certificate files by those of another certificate; return its fingerprint.
+/// Replace a server's certificate files by those of another certificate, and return its
+/// fingerprint.
 fn replace(folder: &Path) -> Fingerprint {
     let fresh = TempDir::new_in(folder.parent().expect("a parent")).expect("a folder");
     let fingerprint = write_certificates(&fresh.path().join("new")).expect("a certificate");

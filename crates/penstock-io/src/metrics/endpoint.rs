@@ -1,7 +1,7 @@
 //! The HTTP endpoint of metrics.
 //!
-//! `GET /metrics` returns OpenMetrics text, which Prometheus reads. `GET /healthz` returns 200, or 503 once the server
-//! is told to stop and while its store fails.
+//! `GET /metrics` returns OpenMetrics text, which Prometheus reads. `GET /healthz` returns 200, or
+//! 503 once the server is told to stop or while its store fails.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::Result;
 use crate::address::Addresses;
 use crate::http::{Handler, HttpServer, RequestBody, Serving};
 
-/// Scrapes use one connection each, and few at the same time.
+/// Each scrape uses one connection, and there are few at the same time.
 const SERVING: Serving = Serving {
     what: "metrics",
     connections: 8,
@@ -49,7 +49,7 @@ impl Collector for Adapter {
     }
 }
 
-/// An HTTP endpoint with the metrics of a server. It ends when it is stopped or dropped.
+/// The HTTP endpoint with the metrics of a server. It ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct Endpoint(HttpServer);
 
@@ -64,7 +64,7 @@ impl Handler for MetricsHandler {
 }
 
 impl Endpoint {
-    /// Listen on the first of these addresses that works, and log it; port 0 picks a free one.
+    /// Listen on the first of these addresses that works, and log it. Port 0 picks a free port.
     pub fn bind(listen: Addresses, source: Arc<dyn Source>) -> Result<Self> {
         let handler = Arc::new(MetricsHandler(source));
         let server = HttpServer::bind(handler, listen, None, SERVING, Arc::default())?;
@@ -72,7 +72,7 @@ impl Endpoint {
         Ok(Self(server))
     }
 
-    /// Return the address on which it listens.
+    /// Return the address on which the endpoint listens.
     pub fn address(&self) -> SocketAddr {
         self.0.address()
     }

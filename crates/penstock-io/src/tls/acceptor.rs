@@ -11,7 +11,8 @@ use super::{Fingerprint, Identity, Offer, ServerTls};
 use crate::Result;
 use crate::sync::lock;
 
-/// Uses the certificate that the files hold now for each new connection. Open connections keep theirs.
+/// The TLS of a server. New connections use the certificate that was read last, and open ones keep
+/// theirs.
 #[derive(Debug)]
 pub struct Acceptor {
     tls: ServerTls,
@@ -26,7 +27,8 @@ struct Current {
     stamps: Vec<Stamp>,
 }
 
-/// Identifies a version of a file: its time, its length and its inode, because a rename keeps the other two.
+/// The version of a file: its time and its length, and its inode, because a renamed file may have
+/// the same time and length.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Acceptor {
@@ -36,7 +38,7 @@ impl Acceptor {
         Ok(Self { tls, offer, current: Mutex::new(current) })
     }
 
-    /// Read the files of a server's TLS, where it has any.
+    /// Read the files of a server's TLS, if it has any.
     pub fn optional(tls: Option<&ServerTls>, offer: Offer) -> Result<Option<Arc<Self>>> {
         tls.map(|tls| Self::new(tls.clone(), offer).map(Arc::new)).transpose()
     }
@@ -46,14 +48,14 @@ impl Acceptor {
         self.current().fingerprint
     }
 
-    /// Return the configuration with the newest certificate.
+    /// Return the configuration with the current certificate.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.current().config)
     }
 
-    /// Read the files again if they have changed; return whether they had. Files that do not load leave the certificate
-    /// as it is and are tried again later, because a certificate and its key are two files and may change one after the
-    /// other. Blocks.
+    /// Read the files again if they have changed; return whether they had. If they cannot be
+    /// loaded, keep the old certificate, and let a later call try again: a certificate and its key
+    /// are two files, which may change one after the other. Blocks.
     pub fn reload(&self) -> Result<bool> {
         if stamps(&self.tls) == self.current().stamps {
             return Ok(false);
@@ -70,10 +72,10 @@ impl Acceptor {
 
 impl Current {
     fn read(tls: &ServerTls, offer: Offer) -> Result<Self> {
-        // Taken before reading, so that a file that changes meanwhile is read once more.
+        // Take the stamps before reading, so that a file that changes meanwhile is read once more.
         let before = stamps(tls);
         let (config, fingerprint) = tls.config(offer)?;
-        // A development certificate that was just made had no stamp before.
+        // A development certificate that was just made had no stamps before.
         let stamps = if before.contains(&None) { stamps(tls) } else { before };
         Ok(Self { config: Arc::new(config), fingerprint, stamps })
     }

@@ -1,4 +1,4 @@
-//! TLS errors inside the errors of a stream.
+//! The TLS errors inside a stream's errors.
 
 use std::io;
 

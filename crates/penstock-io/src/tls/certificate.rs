@@ -24,7 +24,7 @@ pub(super) struct CertifiedKey {
 }
 
 impl CertifiedKey {
-    /// Read both PEM files.
+    /// Read the PEM files of a certificate and its key.
     pub(super) fn load(cert: &Path, key: &Path) -> Result<Self> {
         Ok(Self {
             chain: load_certificates(cert)?,
@@ -34,7 +34,7 @@ impl CertifiedKey {
         })
     }
 
-    /// Return the development certificate of a folder, and make it if it does not exist.
+    /// Return the development certificate of a folder. Make it if it does not exist.
     pub(super) fn development(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).map_err(|error| Error::file("cannot make the folder", dir, error))?;
         // Two servers that start at the same time must not mix up their files.
@@ -55,13 +55,13 @@ impl CertifiedKey {
         Ok(Fingerprint::of(leaf))
     }
 
-    /// Return the paths of both files, for messages.
+    /// Return a text with the paths of both files, for messages.
     pub(super) fn describe(&self) -> String {
         format!("certificate {} and key {}", self.cert_path.display(), self.key_path.display())
     }
 }
 
-/// Read the certificates of a PEM file; at least one.
+/// Read the certificates of a PEM file; fail if it has none.
 pub(super) fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let file = open(path, "certificate file")?;
     let certificates = CertificateDer::pem_reader_iter(file)
@@ -81,9 +81,10 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     })
 }
 
-/// Make a CA and a certificate for localhost, 127.0.0.1 and ::1, for servers and clients alike, and write `ca.pem`,
-/// `cert.pem` and `key.pem` into a folder; existing files are never overwritten. The CA's key is discarded, so that
-/// trusting `ca.pem` means trusting this one certificate. Returns the certificate's fingerprint.
+/// Make a CA and a certificate for localhost, 127.0.0.1 and ::1, for servers and clients alike, and
+/// write `ca.pem`, `cert.pem` and `key.pem` into a folder; existing files are never overwritten.
+/// The CA's key is discarded, so trusting `ca.pem` means trusting this one certificate. Return the
+/// certificate's fingerprint.
 pub fn write_certificates(dir: &Path) -> Result<Fingerprint> {
     let made = DevelopmentCertificate::new()
         .map_err(|error| Error::tls_from(format!("cannot make a certificate: {error}"), error))?;
@@ -142,14 +143,14 @@ fn leaf_params() -> std::result::Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Fixed dates: a development certificate that expires is useless, and it is pinned or trusted on its own.
+/// Set fixed dates, which need no renewal: clients pin or trust this one development certificate.
 fn dated(mut params: CertificateParams) -> CertificateParams {
     params.not_before = date_time_ymd(2025, 1, 1);
     params.not_after = date_time_ymd(2055, 1, 1);
     params
 }
 
-/// Write a file that must not exist yet, with its mode from the start.
+/// Write a file that must not exist yet; it has its mode from the start.
 fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut file = create_new(path, mode)?;
     file.write_all(text.as_bytes())?;

@@ -8,8 +8,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, PeerIncompatible, SignatureScheme};
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of a leaf certificate's DER (decision 21). Written `sha256:HEX`; read with or without the prefix, in either
-/// case, with or without colons between the bytes.
+/// The SHA-256 of a leaf certificate's DER (decision 21). It is written as `sha256:HEX`, and parsed
+/// with or without the prefix, in either case, with or without colons between the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -24,7 +24,7 @@ impl Fingerprint {
         &self.0
     }
 
-    /// Compare in a time that does not depend on where the difference is.
+    /// Compare the hashes in a time that does not reveal where they differ.
     fn matches(&self, other: &Self) -> bool {
         let difference = self.0.iter().zip(other.0).fold(0, |sum, (a, b)| sum | (a ^ b));
         std::hint::black_box(difference) == 0
@@ -38,7 +38,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The text is not a fingerprint.
+/// The error of a text that is not a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidFingerprint(String);
 
@@ -70,8 +70,8 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Trusts exactly one certificate. Name and dates do not matter, because the certificate itself is known; the
-/// handshake's signature still proves that the peer has its key.
+/// A verifier that trusts exactly one certificate. Its name and dates do not matter, because the
+/// certificate itself is known; the handshake's signature still proves that the peer has its key.
 #[derive(Debug)]
 pub(super) struct PinnedCertificate {
     fingerprint: Fingerprint,

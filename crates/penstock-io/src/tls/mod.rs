@@ -1,4 +1,4 @@
-//! TLS for every protocol: the identity of this end, and the peers that it trusts (decision 21).
+//! TLS for every protocol: the certificate of this end, and the peers that it trusts (decision 21).
 //!
 //! TLS 1.3 only, unless an [`Offer`] allows 1.2 for old clients. A server shows a certificate from files or a
 //! development certificate that is made once and kept; a client trusts a CA file, the system's store or one pinned
@@ -45,7 +45,7 @@ pub enum Identity {
     Files {
         /// The certificate, the leaf first.
         cert: PathBuf,
-        /// Its private key.
+        /// The certificate's private key.
         key: PathBuf,
     },
     /// A certificate for localhost, made in this folder at the first use and kept there.
@@ -55,12 +55,13 @@ pub enum Identity {
     },
 }
 
-/// TLS of a server.
+/// The TLS of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// Its certificate.
+    /// The certificate that the server shows.
     pub identity: Identity,
-    /// Clients must show a certificate that this CA has signed.
+    /// The CA that must have signed the certificates of clients; whether they need one depends on
+    /// [`Offer::certificates`].
     pub client_ca: Option<PathBuf>,
 }
 
@@ -85,21 +86,21 @@ pub enum Trust {
     Fingerprint(Fingerprint),
 }
 
-/// TLS of a client.
+/// The TLS of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
-    /// Which servers it trusts.
+    /// The servers that the client trusts.
     pub trust: Trust,
-    /// Its own certificate and key, for servers that ask for one.
+    /// The client's own certificate and key, for servers that request one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// What a server offers in the handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer {
-    /// The names of its protocols; if empty, the handshake names none.
+    /// The names of the server's protocols; if there are none, the handshake names no protocol.
     pub alpn: &'static [&'static [u8]],
-    /// Whether TLS 1.2 is accepted too, for old clients.
+    /// Whether the server also accepts TLS 1.2, for old clients.
     pub tls12: bool,
     /// Whether clients must have a certificate if there is a CA for them.
     pub certificates: ClientCertificates,
@@ -123,7 +124,8 @@ impl Offer {
 }
 
 impl ServerTls {
-    /// Return the configuration for rustls, and the fingerprint that clients pin. Reads the files now.
+    /// Read the files, and return the configuration for rustls and the fingerprint that clients
+    /// pin.
     pub fn config(&self, offer: Offer) -> Result<(ServerConfig, Fingerprint)> {
         let certified = match &self.identity {
             Identity::Files { cert, key } => CertifiedKey::load(cert, key)?,
@@ -163,7 +165,7 @@ impl ServerTls {
 }
 
 impl ClientTls {
-    /// Return the configuration for rustls. Reads the trust and the certificate now.
+    /// Read the files of the trust and of the certificate, and return the configuration for rustls.
     pub fn config(&self, alpn: &[u8]) -> Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -200,8 +202,8 @@ pub fn plaintext() -> Result<ClientConfig> {
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-/// Trust the CAs of the system, in the versions that public servers speak. On a system without a store no server is
-/// trusted.
+/// Make the configuration of a client of public servers, which trusts the CAs of the system and
+/// speaks TLS 1.3 and 1.2. On a system without a store it trusts no server.
 pub fn public() -> Result<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -213,12 +215,13 @@ pub fn public() -> Result<ClientConfig> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Return the cryptography provider. It is named only here, and nothing depends on a process-wide default.
+/// Return the cryptography provider. TLS here does not depend on a process-wide default; only the
+/// clients of object stores need one.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Return random bytes that cannot be guessed.
+/// Return bytes from the secure random source.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     provider().secure_random.fill(&mut bytes).map_err(|_| Error::tls("the system has no random numbers".to_owned()))?;
@@ -238,7 +241,7 @@ fn roots_from(path: &Path) -> Result<RootCertStore> {
 fn system_roots() -> Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Stores contain certificates that cannot be parsed; one of them must not make this fail.
+    // A store may contain certificates that cannot be parsed; they must not make this fail.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         let message = |why: &str| format!("the system's certificate store cannot be used: {why}");

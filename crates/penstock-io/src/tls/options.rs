@@ -13,18 +13,18 @@ use crate::{Misuse, Result};
 /// The TLS options of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerTlsOptions {
-    /// Its certificate, in PEM.
+    /// The server's certificate, in PEM.
     pub cert: Option<PathBuf>,
     /// The certificate's key.
     pub key: Option<PathBuf>,
     /// The folder of the development certificate, which a server without `cert` shows.
     pub development: PathBuf,
-    /// The CA of its clients' certificates.
+    /// The CA of the clients' certificates.
     pub client_ca: Option<PathBuf>,
 }
 
 impl ServerTlsOptions {
-    /// Return the TLS of a server that always speaks it.
+    /// Return the TLS of a server that always speaks TLS.
     pub fn required(self) -> Result<ServerTls> {
         let Self { cert, key, development, client_ca } = self;
         let identity = match pair(cert, key)? {
@@ -34,7 +34,8 @@ impl ServerTlsOptions {
         Ok(ServerTls { identity, client_ca })
     }
 
-    /// Return the TLS of a server that speaks it if `tls` is set. `off` ends the message about options that need it.
+    /// Return the TLS of a server that speaks TLS if `tls` is set. `off` ends the message about
+    /// options that need TLS.
     pub fn optional(self, tls: bool, off: &str) -> Result<Option<ServerTls>> {
         if tls {
             return self.required().map(Some);
@@ -62,13 +63,13 @@ pub struct ClientTlsOptions {
 }
 
 impl ClientTlsOptions {
-    /// Return the TLS of a client that always speaks it.
+    /// Return the TLS of a client that always speaks TLS.
     pub fn required(self) -> Result<ClientTls> {
         let Self { fingerprint, ca, system_ca, cert, key } = self;
         Ok(ClientTls { trust: trust(fingerprint.as_deref(), ca, system_ca)?, identity: pair(cert, key)? })
     }
 
-    /// Return the TLS of a client that speaks it if an option says which servers to trust.
+    /// Return the TLS of a client that speaks TLS if an option says which servers to trust.
     pub fn optional(self) -> Result<Option<ClientTls>> {
         if self.names_trust() {
             return self.required().map(Some);

@@ -1,4 +1,4 @@
-//! Announcements of ours: those that wait for the peer, and those that are being sent.
+//! Our announcements: those that wait for the peer, and those that are being sent.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -12,20 +12,20 @@ use crate::pump::{Pump, Small};
 /// Entities of ours, from the call that sends them to the end of their streams.
 #[derive(Default)]
 pub(super) struct SendQueue {
-    /// Those that cannot be announced yet.
+    /// Requests that cannot be announced yet.
     pub(super) waiting: PendingAnnouncements,
-    /// Those that have just been announced.
+    /// Entities that have just been announced.
     pub(super) announcing: Vec<AnnouncedEntity>,
-    /// Those whose streams wait for their announcement to be written, and up to where that is.
+    /// Announced entities that wait until the control bytes up to this position are written.
     pub(super) announced: VecDeque<(u64, Vec<AnnouncedEntity>)>,
-    /// The small ones that are being sent.
+    /// Small entities that are being sent.
     pub(super) pump: Pump,
-    /// The large ones without a terminal status, and what stops their streams.
+    /// Large entities without a terminal status, and the senders that stop their streams.
     pub(super) outgoing: HashMap<EntityKey, oneshot::Sender<ErrorCode>>,
 }
 
-/// Announcements that the window or the number of scopes does not allow yet, in order for each parent. A parent's
-/// children never wait after other entities: those may be waiting for them.
+/// Requests that must wait for the window, a scope or kept payloads, in order for each parent. A
+/// parent's children never wait behind other entities, which may be waiting for them.
 #[derive(Debug, Default)]
 pub(super) struct PendingAnnouncements(pub(super) BTreeMap<Option<EntityKey>, VecDeque<SendRequest>>);
 
@@ -46,8 +46,8 @@ impl PendingAnnouncements {
 
 /// An announced entity whose PENDING is being sent.
 pub(super) enum AnnouncedEntity {
-    /// The driver writes it itself.
+    /// The driver sends it.
     Small(Small),
-    /// A task does.
+    /// A separate task sends it.
     Large(Box<Outgoing>),
 }

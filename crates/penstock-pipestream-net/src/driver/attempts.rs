@@ -76,8 +76,9 @@ impl Driver {
             self.session.fail(now(), key, reason);
         }
     }
-    /// Handle a received entity that is admitted, perhaps again. Return true if it is the one for which the session has
-    /// redeemed a claim check. It is not enough that its header names one, and one redemption is valid for one entity.
+    /// Record a received entity that is admitted, perhaps again. Return whether the session has
+    /// redeemed a claim check for it: a header that names one is not enough, and one redemption is
+    /// valid for one entity.
     pub(super) fn note_admitted(&mut self, key: EntityKey, header: &Arc<EntityHeader>) -> bool {
         let layer2 = &mut self.layer2;
         if let Some(policy) = &header.completion_policy {
@@ -155,7 +156,8 @@ impl Driver {
             Layer2Event::Returns(session) => self.resume_target = Some(*session),
             Layer2Event::Reconnected => {
                 tracing::info!(session = %self.link.shared.id(), "the session is synchronized after a reconnect");
-                // A client's session of an earlier process already has what it needs.
+                // This identifies a client's session of an earlier process, which already has its
+                // name.
                 self.stage.identify();
             }
             Layer2Event::ResumeAnswered { key, refused } => {
@@ -180,7 +182,7 @@ impl Driver {
             Layer2Event::Deferred { key, claim_id, .. } => {
                 self.layer2.deferred.insert(*key, *claim_id);
             }
-            // Only the session's user is interested in these.
+            // Only the session's user needs these events.
             Layer2Event::Yielded { .. } | Layer2Event::Outcome { .. } => {}
         }
     }
@@ -191,7 +193,7 @@ impl Driver {
             self.layer2.header_use = HeaderUse::ClaimChecks;
         }
         if !self.register(name) {
-            // The session has no list, and its only response is this error.
+            // The session gets no list, and its peer gets only this error.
             self.stage = Stage::Mute;
             let message = "this server already has an open session of that ID".to_owned();
             self.session.abort(now(), Reason { code: ErrorCode::EntityInvalid, message });

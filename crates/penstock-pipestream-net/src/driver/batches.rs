@@ -14,15 +14,17 @@ pub(super) struct Batches {
     pub(super) user: Vec<Event>,
     pub(super) resolved: Vec<(EntityKey, Resolution)>,
     pub(super) released: Vec<(ScopeKey, Released)>,
-    /// Headers that the session has just refused, for the lines of their entities.
+    /// Headers that the session has just refused, for the lines of their entities in the sink.
     pub(super) rejected: Vec<Arc<EntityHeader>>,
-    /// Received entities that became terminal, those without a parent and those that are COMPLETE.
+    /// Numbers of received entities that became terminal: those without a parent, and COMPLETE
+    /// ones.
     pub(super) roots: u64,
     pub(super) completed: u64,
-    /// Whether some became terminal in this round and are not COMPLETE: their lines are written before the session's
-    /// record.
+    /// Whether an entity ended without COMPLETE in this round: its line is written before the
+    /// session's record.
     pub(super) ended: bool,
-    /// Whether the last of what the peer can send came in this round: the list is closed after the session's record.
+    /// Whether everything in the peer's root scope became terminal in this round: the list is
+    /// closed after the session's record.
     pub(super) whole: bool,
 }
 

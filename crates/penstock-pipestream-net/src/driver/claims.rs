@@ -15,8 +15,8 @@ use crate::driver::Driver;
 use crate::types::IssuedClaim;
 
 impl Driver {
-    /// End the claim checks of a session that is over: entities that it has redeemed and not sent have failed, like all
-    /// others that have not ended.
+    /// Settle the claim checks that an ended session has redeemed and whose entities have not
+    /// arrived: they fail, like all other open entities.
     pub(super) fn fail_redeemed(&mut self) {
         let Some(by) = self.link.shared.layer2() else { return };
         for claim in self.layer2.redeemed.drain() {
@@ -44,7 +44,8 @@ impl Driver {
         let claims = Arc::clone(&self.link.entity.claims);
         let commands = self.link.commands.clone();
         if claims.check_kept().is_err() {
-            // A policy of the sender requests it; an entity that has failed stays FAILED, for its own reason.
+            // The sender's policy requested a claim check; the entity stays FAILED, for its own
+            // reason.
             let message =
                 format!("{}; the entity is not deferred, because this end stores no claim checks", reason.message);
             commands.send_urgent(Urgent::NoClaim { attempt, reason: Reason { message, ..reason } });
@@ -64,7 +65,7 @@ impl Driver {
             commands.send_urgent(command);
         });
     }
-    /// Return the session's part of the stopping point of a received entity.
+    /// Add the session's part to the stopping point of a received entity, and reply with it.
     pub(super) fn stopping_point(
         &self,
         key: EntityKey,
@@ -91,7 +92,7 @@ impl Driver {
         let failed = deferred.is_err();
         let delivered = reply.is_some_and(|reply| reply.send(deferred).is_ok());
         if failed && !delivered {
-            // The code that handles the error revokes the claim check.
+            // Otherwise the receiver of the error revokes the claim check.
             self.link.entity.claims.void(id);
         }
     }
@@ -125,7 +126,6 @@ impl Driver {
             self.layer2.redeemed.insert(response.claim_id);
         }
         if let Err(error) = self.session.answer_claim(request, answer) {
-            // The session has ended in the meantime.
             tracing::debug!(%error, "discarded a response about a claim check: the session has ended");
         }
     }

@@ -22,12 +22,12 @@ impl Driver {
     pub(super) fn handle_command(&mut self, command: Command) {
         let now = now();
         self.silence.broken(now.instant);
-        // Where the session refuses what the peer did, it closes by itself; its events contain the reason.
+        // On a violation by the peer, the session closes itself and reports it as an event.
         match command {
             Command::Control(send, receive) => self.control.open(send, receive),
             Command::Bidirectional => drop(self.session.handle_bidirectional(now)),
             Command::StreamOpened => drop(self.session.handle_stream_opened(now)),
-            // A header of a connection that was lost: it will be sent again.
+            // The connection of this header is lost: the peer sends the header again.
             Command::Header { stream, .. } if !self.link.has(stream) => {}
             Command::Header { stream, header, reply } => self.handle_header(now, stream, Arc::from(header), reply),
             Command::Arrived(arrivals) => {
@@ -111,7 +111,7 @@ impl Driver {
             }
             Ok(Admission::Held) => self.streams.hold_whole(arrival),
             Ok(Admission::Stopped(_)) => self.batches.rejected(header),
-            // The session closes by itself; its events contain the reason.
+            // The session closes itself and reports the reason as an event.
             Err(_) => {}
         }
     }
@@ -185,7 +185,7 @@ impl Driver {
                 return;
             }
             Delivery::Skipped(reason) => {
-                // Only a session without layer 2 refuses, and it is not asked there.
+                // This fails only without layer 2, where no caller skips entities.
                 let _ = self.session.skip(now, ticket.key, reason);
                 self.link.entity.deliver_ticket(reply, ticket);
                 return;
@@ -197,7 +197,7 @@ impl Driver {
     /// Queue an entity that is sent as soon as its announcement is written.
     pub(super) fn queue(&mut self, ticket: Ticket, draft: EntityDraft, payload: Payload, reply: Option<TicketReply>) {
         if !self.session.may_send() && self.session.survives() {
-            // It is sent again when there is a connection.
+            // The entity is sent again once there is a connection.
             if let Some(reply) = reply {
                 self.link.entity.deliver_ticket(reply, ticket);
             }
@@ -213,7 +213,7 @@ impl Driver {
         };
         self.session.bind_header(&ticket, &mut header);
         if let Some(document) = draft.document {
-            // Its ID is known only now (section 7.1).
+            // The entity's ID is known only now (section 7.1).
             let document = PipeDoc { entity_id: ticket.key.entity, ..document };
             header.metadata.insert(DOC.to_owned(), document.to_entry());
         }
@@ -222,7 +222,7 @@ impl Driver {
             Ok(sealer) => sealer,
             Err(error) => return self.unsealed(ticket, &error, reply),
         };
-        // Its PENDING is not among the control bytes yet.
+        // The entity's PENDING is not among the control bytes yet.
         self.sending.announcing.push(match payload.small().filter(|_| chunk_size.is_none()) {
             Some(bytes) => {
                 let head = match sealer.map(|sealer| sealer.seal(&header)) {
@@ -258,8 +258,9 @@ impl Driver {
         }
     }
 
-    /// Send what was announced, once QUIC has accepted the announcements. A payload that took the connection's credit
-    /// before its PENDING could block the PENDING, and so its own reception, forever.
+    /// Send the entities whose announcements QUIC has accepted. A payload that used up the
+    /// connection's credit before its PENDING could block the PENDING, and so its own reception,
+    /// forever.
     pub(super) fn send_announced(&mut self) {
         let written = self.control.written();
         while let Some((_, entities)) = self.sending.announced.pop_front_if(|(end, _)| *end <= written) {
@@ -277,7 +278,7 @@ impl Driver {
     /// Stop an entity of ours that was resolved before it was sent, or while it is being sent.
     pub(super) fn stop_outgoing(&mut self, key: EntityKey, code: ErrorCode) {
         if let Some(stop) = self.sending.outgoing.remove(&key) {
-            // It may already have been sent completely.
+            // The entity may already have been sent completely.
             let _ = stop.send(code);
             return;
         }

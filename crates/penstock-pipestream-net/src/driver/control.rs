@@ -4,10 +4,10 @@ use std::future::pending;
 use bytes::Bytes;
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 
-/// Maximum number of bytes for stream 0 that the peer has not taken. Beyond it, the driver handles neither stream 0 nor
-/// commands.
+/// Maximum number of bytes that are queued for stream 0. Beyond it, the driver handles neither
+/// input on stream 0 nor commands.
 const MAX_QUEUED: usize = 4 << 20;
-/// Number of pieces read at a time.
+/// Maximum number of pieces read at a time.
 const PIECES: usize = 32;
 
 /// Stream 0 (section 5.1) and the bytes that wait to be written to it.
@@ -26,7 +26,7 @@ pub(super) struct Control {
 pub(super) enum ControlRead {
     /// Bytes arrived.
     Bytes(Vec<Bytes>),
-    /// The peer finished it, reset it, or reads it no more.
+    /// The peer has finished, reset or stopped the stream.
     Ended { reset: bool },
     /// Bytes were written.
     Written,
@@ -43,7 +43,7 @@ impl Control {
 
     /// Set the streams, once stream 0 is open.
     pub(super) fn open(&mut self, send: SendStream, receive: RecvStream) {
-        // Its frames take precedence over any payload.
+        // Control frames take precedence over any payload.
         let _ = send.set_priority(i32::MAX);
         self.send = Some(send);
         self.receive = Some(receive);
@@ -55,23 +55,23 @@ impl Control {
         self.queue.push_back(bytes);
     }
 
-    /// Return whether more work may be done that produces control bytes, where the session holds back this many bytes for
-    /// its next interval.
+    /// Return whether more work may be done that produces control bytes. `held_back` is the number
+    /// of bytes that the session holds for its next interval.
     pub(super) fn has_room(&self, held_back: usize) -> bool {
         self.queued.saturating_add(held_back) < MAX_QUEUED
     }
 
-    /// Return how many bytes wait.
+    /// Return the number of bytes that wait to be written.
     pub(super) const fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Return how many bytes have been pushed.
+    /// Return the total number of bytes pushed.
     pub(super) const fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Return how many of the bytes QUIC has accepted: it delivers them whatever else is sent.
+    /// Return the number of bytes that QUIC has accepted: it delivers them whatever else is sent.
     pub(super) const fn written(&self) -> u64 {
         self.pushed.saturating_sub(self.queued as u64)
     }

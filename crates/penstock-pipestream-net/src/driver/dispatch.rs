@@ -19,7 +19,7 @@ use crate::transport::certificate;
 use crate::types::{Released, Resolution};
 use crate::{Error, Result};
 
-/// The most bytes that the session is asked for at a time.
+/// Maximum number of bytes requested from the session at a time.
 const MAX_TRANSMIT: usize = 64 << 10;
 /// Maximum number of events that are handed over together.
 const MAX_EVENTS: usize = 4_096;
@@ -41,7 +41,7 @@ impl Driver {
             self.batches.rejected.clear();
             let more = self.open().await;
             self.hand_over().await;
-            // A record is due when there are no events.
+            // Store the session's record only once all events are handled.
             if count == MAX_EVENTS || more || self.store().await {
                 continue;
             }
@@ -49,7 +49,8 @@ impl Driver {
             self.deliver_whole();
             break;
         }
-        // A session that sends at fixed intervals always has a block ready for a peer that accepts none.
+        // A paced session always has another block ready: do not poll it while the peer accepts
+        // none.
         while (self.control.has_room(0) || !self.session.is_paced())
             && let Some(transmit) = self.session.poll_transmit(MAX_TRANSMIT)
         {
@@ -80,15 +81,17 @@ impl Driver {
         shared.gauges.set(&self.session.usage(), self.control.queued(), streams);
     }
 
-    /// Grant the peer credit for the bytes that held streams keep unread, so that these cannot block the entities that
-    /// they wait for. The credit is never taken back: quinn would grant it again before it has got it back.
+    /// Grant the peer extra credit for the bytes that held streams leave unread, so that they
+    /// cannot block the entities that they wait for. The credit is never reduced: on a later
+    /// increase quinn would grant it again before it has recovered it.
     fn widen(&mut self) {
         if let Some(window) = self.streams.wider_window(self.link.intake) {
             self.link.connection.set_receive_window(window.into());
         }
     }
 
-    /// Open the sink, if the session has just got its ID. Return whether there is more to be polled.
+    /// Open the sink if the session has just got its ID. Return whether the session must be polled
+    /// again.
     async fn open(&mut self) -> bool {
         let shared = &self.link.shared;
         let opened = match (&self.stage, self.session.agreement()) {
@@ -96,8 +99,8 @@ impl Driver {
                 tracing::info!(session = %shared.id(), peer = %shared.peer, layer = agreement.layer, "session opened");
                 self.open_sink(agreement.layer).await.map(|()| Some(agreement))
             }
-            // A session that ends before it has its ID opens the sink now, and has a list under its connection's name. In
-            // the later stages the sink is open, or the arm above opens it.
+            // A session that ends before it has an ID still gets a list, under its connection's
+            // name. In the later stages the sink is open, or the arm above opens it.
             (Stage::Negotiating { .. }, _) if self.session.end().is_some() => self.open_sink(0).await.map(|()| None),
             (Stage::Negotiating { .. } | Stage::Identified | Stage::Open | Stage::Mute, _) => Ok(None),
         };
@@ -111,7 +114,8 @@ impl Driver {
             Err(error) => {
                 self.stage = Stage::Mute;
                 if let Some(durable) = &mut self.durable {
-                    // The next start retries a session of an earlier process, whose list is still open.
+                    // The next start retries a session of an earlier process: its list is still
+                    // open.
                     durable.keep_records();
                 }
                 tracing::error!(session = %self.link.shared.id(), %error, "the sink cannot open the session");
@@ -149,12 +153,12 @@ impl Driver {
         if let (Some(durable), Some(folder)) = (&mut self.durable, sink.folder()) {
             durable.note_sink_folder(folder);
         }
-        // It was not set before.
+        // The cell is empty: the sink is opened only once.
         let _ = self.link.sink.set(sink);
         Ok(())
     }
 
-    /// Handle an entity that may be received.
+    /// Inform the sink of an entity that may be received.
     pub(super) fn admitted(&mut self, accepted: &Accepted, header: &Arc<EntityHeader>) {
         let (attempt, dehydrated) = (accepted.attempt(), accepted.dehydrated);
         let layer2 = self.session.agreement().is_some_and(|agreement| agreement.layer == 2);
@@ -186,12 +190,13 @@ impl Driver {
                 match (agreement.layer, self.naming.own) {
                     (2, Some(name)) => {
                         self.link.shared.set_name(name);
-                        // The server's SESSION states whether the session survives its connection.
+                        // Otherwise wait for the server's SESSION: it states whether the session
+                        // survives its connection.
                         if self.begins_before_session() {
                             self.stage.identify();
                         }
                     }
-                    // A client chooses the session's name.
+                    // A server waits: the client chooses the session's name.
                     (2, None) => {}
                     (_, _) => self.stage.identify(),
                 }
@@ -296,7 +301,7 @@ impl Driver {
         rejected.cloned().or_else(|| self.streams.held_header(key))
     }
 
-    /// Hand everything over. Wait for a sink or a log that has fallen far behind.
+    /// Pass on all batches. Wait for a sink or a log that has fallen far behind.
     async fn hand_over(&mut self) {
         let shared = &self.link.shared;
         let batches = &mut self.batches;
@@ -325,13 +330,14 @@ impl Driver {
                 }
             }
             Some(_) => {}
-            // An entity that ends before SESSION has its line when the sink is open.
+            // The sink is not open yet: keep the events, because an entity that ends before SESSION
+            // has a line, too.
             None if matches!(self.sink_state, SinkState::Closed(_)) => {}
             None => batches.sink.clear(),
         }
         if let Some(log) = &self.link.log
             && !batches.log.is_empty()
-            // Before the session has its ID, its lines could not be found.
+            // Lines written before the session has its ID could not be found by that ID.
             && (self.stage.is_open() || self.session.end().is_some())
         {
             log.write(shared.id(), std::mem::take(&mut batches.log)).await;

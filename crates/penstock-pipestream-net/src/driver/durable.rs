@@ -1,7 +1,7 @@
 //! A session whose records are on disk: it survives its process.
 //!
-//! The session's input is stored before anything is sent that follows from it, and before the sink may begin with an
-//! entity. So the sink contains nothing that the next process's session does not know.
+//! The session's input is stored before anything that follows from it is sent, and before the sink
+//! may begin with an entity. So the sink contains nothing that the restored session does not know.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::types::{Released, Resolution};
 #[derive(Debug)]
 pub(crate) struct Durable {
     pub(super) journal: Box<dyn SessionJournal>,
-    /// Entities of an earlier process whose payload has not been provided yet.
+    /// Entities that an earlier process announced and whose payload was not provided again yet.
     pub(super) pending_payloads: HashMap<EntityKey, PendingPayload>,
     /// Parents whose last child was announced by an earlier process.
     pub(super) ended: HashSet<EntityKey>,
@@ -26,7 +26,7 @@ pub(crate) struct Durable {
 /// Our root scope as an earlier process has left it.
 ///
 /// ```text
-///  Open        Ended ── the caller ends it, too, and hears how it was released ──► Told
+///  Open        Ended ── the caller ends it, too, and gets its digest ──► Told
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EarlierRoot {
@@ -35,19 +35,19 @@ pub(super) enum EarlierRoot {
     Told,
 }
 
-/// The records of a session, while its driver has it.
+/// The state of a session's records while a driver owns the session.
 ///
 /// ```text
-///  Written ── the end of the session is written, or nothing can be ──► Finished
+///  Written ── the end of the session is written, or a write failed ──► Finished
 ///     └─────────── the next process continues the session, or tries its list again ──┴──► Kept
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Records {
     /// Each input of the session is stored.
     Written,
-    /// Nothing more is written, and the records go with the session.
+    /// Nothing more is written, and the records are removed with the session.
     Finished,
-    /// Nothing more is written, and the records are for the next process.
+    /// Nothing more is written, and the records are kept for the next process.
     Kept,
 }
 
@@ -64,11 +64,11 @@ impl Records {
 /// State of an entity that waits for a payload.
 #[derive(Debug)]
 pub(super) enum PendingPayload {
-    /// The session has not requested it.
+    /// The session has not requested the payload.
     NotRequested,
-    /// It is to be sent.
+    /// The session has requested the payload.
     Wanted,
-    /// Its attempt has failed: it is to be sent again or given up.
+    /// The attempt has failed: the entity is sent again or given up.
     Failed(Reason),
 }
 
@@ -83,13 +83,14 @@ impl Durable {
         }
     }
 
-    /// Return whether the parent's last child was announced by an earlier process. Returns true once.
+    /// Return whether the parent's last child was announced by an earlier process. Return true only
+    /// once.
     pub(super) fn has_ended(&mut self, parent: EntityKey) -> bool {
         self.ended.remove(&parent)
     }
 
-    /// Return whether our root scope was ended by an earlier process, with its digest where it was released. Returns it
-    /// once.
+    /// Return whether our root scope was ended by an earlier process, with its digest if it was
+    /// released. Return it only once.
     pub(super) fn has_ended_root(&mut self) -> Option<Option<ScopeDigest>> {
         match self.earlier_root {
             EarlierRoot::Open | EarlierRoot::Told => None,
@@ -100,7 +101,7 @@ impl Durable {
         }
     }
 
-    /// Record the session's folder in the sink, by which the next process finds it.
+    /// Record the name of the session's folder in the sink, by which the next process finds it.
     pub(super) fn note_sink_folder(&mut self, folder: &str) {
         self.journal.note_sink_folder(folder);
     }
@@ -152,7 +153,7 @@ impl Durable {
             }
             Records::Written | Records::Finished => {
                 if let Err(error) = self.journal.remove().await {
-                    // They are removed before a later session of that ID writes any.
+                    // The log removes them before a later session of that ID writes any.
                     tracing::warn!(session, %error, "cannot remove the records of a session that has ended");
                 }
                 false

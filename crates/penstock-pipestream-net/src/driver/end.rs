@@ -17,13 +17,13 @@ use crate::types::Released;
 
 /// Minimum and maximum time for the last frames to be delivered.
 const LINGER: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
-/// Maximum time that CONNECTION_CLOSE may wait for its packet.
+/// Maximum time to wait until the packet with CONNECTION_CLOSE is sent.
 const CLOSE_SENT: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Close gracefully. CONNECTION_CLOSE may be lost together with the server that it is sent to; so a client whose
-    /// session survives first ends its root scope: once that is released, a server that stores sessions on disk has a
-    /// record that nothing more follows.
+    /// Close gracefully. The server may stop before it handles CONNECTION_CLOSE, so a client whose
+    /// session survives first ends its root scope: once that is released, a server that stores
+    /// sessions on disk has a record that nothing more follows.
     pub(super) fn close(&mut self, now: Now) {
         let ends_root_first = self.link.shared.role == Role::Client && self.session.survives();
         if !ends_root_first || self.root == Root::Released {
@@ -39,7 +39,8 @@ impl Driver {
         }
     }
 
-    /// Continue the close: our root scope has been ended, and all of it is terminal at both ends.
+    /// Continue a pending close: the peer has released our root scope, so all of it is terminal at
+    /// both ends.
     pub(super) fn root_is_released(&mut self) {
         if std::mem::replace(&mut self.root, Root::Released) == Root::Closing {
             self.session.close(now());
@@ -61,7 +62,7 @@ impl Driver {
         Ok(())
     }
 
-    /// End the session: notify the peer, then the sink, then everything that waits.
+    /// End the session: notify the peer, then the sink, then all waiters.
     pub(super) async fn finish(mut self, reason: Reason) {
         self.reconnect.close();
         if let Some(closing) = self.closing.take() {
@@ -78,7 +79,8 @@ impl Driver {
         let log = self.link.log.clone();
         self.fail_redeemed();
         let (sink_state, durable) = (std::mem::replace(&mut self.sink_state, SinkState::Absent), self.durable.take());
-        // The records of the next session of that name must not be in front of the end of this one's.
+        // Keep the name until the records are removed: a later session of that name must not write
+        // records before.
         let name = self.naming.release().filter(|_| durable.is_some());
         // Commands, held streams and the sink's session are dropped with the driver, which wakes the tasks that wait
         // for them.
@@ -103,8 +105,8 @@ impl Driver {
         shared.close(reason);
     }
 
-    /// Close the connection. CONNECTION_CLOSE discards what stream 0 has not delivered, so its frames first get a
-    /// little time.
+    /// Close the connection. CONNECTION_CLOSE discards the undelivered bytes of stream 0, so its
+    /// frames first get a little time.
     async fn close_connection(&mut self, closing: &Reason) {
         let connection = self.link.connection.clone();
         let linger = (connection.rtt() * 2).clamp(LINGER.0, LINGER.1);
@@ -117,7 +119,7 @@ impl Driver {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        // A process that exits immediately would take the packet with it.
+        // A process that exits immediately would never send the packet.
         let _ = timeout(CLOSE_SENT, gone).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Headers that arrive, once their session's keys are available ([`Sealing`](crate::driver::sealing::Sealing)).
+//! Handling of arriving headers, which wait for their session's keys
+//! ([`Sealing`](crate::driver::sealing::Sealing)).
 
 use std::mem;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::sealer::Sealer;
 use crate::{Error, Result};
 
 impl Driver {
-    /// Handle the header of a stream, in the form that its sender had before sealing. A header that cannot be opened
+    /// Open the header of a stream, if it is sealed, and handle it. A header that cannot be opened
     /// fails its entity.
     pub(super) fn handle_header(
         &mut self,
@@ -43,7 +44,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// Internal where the session has no ID yet; no entity of ours is announced before.
+    /// Internal where the session has no ID yet; no entity of ours is announced before then.
     pub(super) fn sealer(&mut self) -> Result<Option<Sealer>> {
         if !self.has_header_keys() {
             return Err(Error::internal("the keys of headers", "the session has no ID yet"));
@@ -51,11 +52,12 @@ impl Driver {
         Ok(self.sealing.keys.clone().map(Sealer))
     }
 
-    /// Return whether headers need no key, or their keys are there.
+    /// Derive the header keys, if they are needed and missing. Return whether headers can be
+    /// handled.
     fn has_header_keys(&mut self) -> bool {
         let Some(secrets) = self.sealing.secrets.as_ref().filter(|_| self.sealing.keys.is_none()) else { return true };
         let Some(id) = self.key_id() else { return false };
-        // HKDF refuses only more output than it can produce.
+        // HKDF fails only for more output than it can produce.
         self.sealing.keys = secrets.for_session(id).ok().map(Arc::new);
         self.sealing.keys.is_some()
     }
@@ -74,7 +76,7 @@ impl Driver {
     fn hold(&mut self, now: Now, early: EarlyStream) {
         if let Err(error) = self.sealing.hold(early) {
             self.sealing.forget_early();
-            // The session closes by itself.
+            // The session closes itself.
             let _ = self.session.handle_header_error(now, error);
         }
     }

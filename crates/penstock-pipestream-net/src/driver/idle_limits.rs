@@ -1,11 +1,11 @@
 use std::time::{Duration, Instant};
 
-/// How long the peer and the user may be silent.
+/// The limit on the time without input from the peer and the user.
 #[derive(Debug)]
 pub(super) struct IdleLimits {
-    /// After so long a silence the session ends, if nothing is open.
+    /// The session ends after this time without input, if nothing is open.
     limit: Option<Duration>,
-    /// When it began.
+    /// The time of the last input, or when the limit was last exceeded.
     since: Instant,
 }
 
@@ -14,17 +14,17 @@ impl IdleLimits {
         Self { limit, since: Instant::now() }
     }
 
-    /// Note that something was said.
+    /// Record input at `now`.
     pub(super) fn broken(&mut self, now: Instant) {
         self.since = now;
     }
 
-    /// Return when the silence has lasted too long.
+    /// Return when the limit is exceeded.
     pub(super) fn ends(&self) -> Option<Instant> {
         self.limit.and_then(|limit| self.since.checked_add(limit))
     }
 
-    /// Return whether the silence has lasted too long by `now`; the next one begins then.
+    /// Return whether the limit is exceeded at `now`; if so, it starts anew.
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let over = self.ends().is_some_and(|end| end <= now);
         if over {

@@ -24,7 +24,8 @@ use crate::transport::{SESSION_CONTINUES, certificate, quic_code};
 use crate::types::Released;
 
 impl Driver {
-    /// Store the session's input, before anything follows from it. Return whether there is more to be polled.
+    /// Store the session's input before anything follows from it. Return whether the session must
+    /// be polled again.
     pub(super) async fn store(&mut self) -> bool {
         let (ended, whole) = (std::mem::take(&mut self.batches.ended), std::mem::take(&mut self.batches.whole));
         let Some(durable) = &mut self.durable else { return false };
@@ -51,7 +52,7 @@ impl Driver {
             && let Some(sink) = self.link.sink.get()
             && !sink.flush().await
         {
-            // The next process's session would not report again how they ended.
+            // After a restart the session would not report again how these entities ended.
             return self.cannot_store("the sink cannot write the outcomes of its entities");
         }
         if last {
@@ -68,7 +69,7 @@ impl Driver {
         self.cannot_store(&error)
     }
 
-    /// End the session, and write nothing more of it. There is more to be polled.
+    /// Abort the session and write no more records. Return true: the session must be polled again.
     fn cannot_store(&mut self, error: impl Display) -> bool {
         tracing::error!(session = %self.link.shared.id(), %error, "cannot store the session's records: the session is aborted");
         if let Some(durable) = &mut self.durable {
@@ -79,8 +80,8 @@ impl Driver {
         true
     }
 
-    /// Suppress the announcement of an entity that was announced with its label before. Return the request if it is
-    /// still to be announced.
+    /// Attach the request to an entity that was already announced with its label. Return the
+    /// request if there is none.
     pub(super) fn attach_known(&mut self, now: Now, request: SendRequest) -> Option<SendRequest> {
         let label = &request.draft.label;
         let Some(durable) = self.durable.as_mut().filter(|_| !label.is_empty()) else { return Some(request) };
@@ -112,7 +113,7 @@ impl Driver {
         None
     }
 
-    /// Return whether something has been announced with this label, by this process or an earlier one.
+    /// Return whether an entity was announced with this label, by this process or an earlier one.
     pub(super) fn knows(&self, label: &Bytes) -> crate::Result<bool> {
         let Some(durable) = &self.durable else { return Ok(false) };
         let failed = |error: std::io::Error| Error::io("cannot read the outcome of the label", error);
@@ -150,8 +151,8 @@ impl Driver {
         self.link.entity.deliver_ticket(reply, ticket);
     }
 
-    /// Fail the entities that an earlier process has announced and this one has not, because nothing more will be
-    /// announced: the session would wait for them forever.
+    /// Fail the entities that an earlier process announced and this one did not send: no request
+    /// for them will come, and the session would wait for them forever.
     pub(super) fn fail_unclaimed(&mut self, now: Now) {
         let Some(durable) = &mut self.durable else { return };
         if durable.pending_payloads.is_empty() {
@@ -167,13 +168,14 @@ impl Driver {
             let message = "the process that resumed the session did not send the entity".to_owned();
             self.session.fail(now, key, Reason { code: ErrorCode::InternalError, message });
             if open.ticket.child_scope.is_some() && !open.ended {
-                // It fails in any case; the children that it has are all that it gets.
+                // The entity fails in any case, and gets no more children.
                 let _ = self.session.end_children(now, key);
             }
         }
     }
 
-    /// Return the label of an announcement in the session.
+    /// Return the label with which the session announces an entity: none where sessions are not
+    /// stored.
     pub(super) fn label_of(&self, draft: &EntityDraft) -> Bytes {
         if self.durable.is_some() { draft.label.clone() } else { Bytes::new() }
     }
@@ -202,11 +204,12 @@ impl Driver {
         }
         self.durable = Some(durable);
         self.published = *self.session.counters();
-        // Only misuse fails, which this is not: the session is a client's, and suspended.
+        // This fails only on misuse: the session is a client's, and suspended.
         let _ = self.session.reconnect(now());
     }
 
-    /// Continue a server's session of an earlier process over this connection, whose peer has named it.
+    /// Continue a server's session of an earlier process over this connection, whose peer has named
+    /// the session.
     pub(super) fn adopt_earlier(&mut self, waiting: Waiting) {
         if waiting.owner.certificate != certificate(&self.link.connection) {
             tracing::warn!(session = %waiting.owner.session, peer = %self.link.shared.peer, "refused another client that tried to resume the session");
@@ -228,7 +231,7 @@ impl Driver {
         self.link.shared.set_name(owner.session);
         self.register(owner.session);
         self.layer2.resumed(self.link.entity.claims.redeemed_by(owner.session));
-        // An entity with a line is complete; the session may not have been informed of it.
+        // An entity with a line is complete; the session may not know that.
         for (key, header) in found.entities() {
             self.note_admitted(key, &header);
             self.session.complete(now(), key);
@@ -237,7 +240,7 @@ impl Driver {
             opening.found = Some(found);
         }
         self.stage.identify();
-        // The session closes by itself if something is wrong with it.
+        // On an error the session closes itself.
         let _ = self.session.adopt(now(), fresh);
     }
 
@@ -254,7 +257,7 @@ impl Driver {
         let (sink_state, durable) = (std::mem::replace(&mut self.sink_state, SinkState::Absent), self.durable.take());
         drop(self);
         wait_for_sink(sink_state, &shared).await;
-        // Only then may another server look at what is in the sink.
+        // Close the journal last: it unlocks the folder, and another server may then read the sink.
         if let Some(durable) = durable {
             durable.journal.close().await;
         }

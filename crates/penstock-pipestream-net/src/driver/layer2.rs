@@ -1,5 +1,5 @@
-//! Layer 2: attempts, entities that wait, and claim checks. Below layer 2, and where none of its functions is used,
-//! these maps stay empty, and nothing is looked up in them.
+//! Layer 2: attempts, entities that wait, and claim checks. Below layer 2, and while none of its
+//! functions is used, these maps stay empty and cost no lookups.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use crate::draft::EntityDraft;
 use crate::payload::Payload;
 use crate::types::{IssuedClaim, Resumed, header_weight};
 
-/// Maximum number of bytes of payloads that are kept to be sent again: a payload in memory counts with its bytes, one in a file with what it
-/// takes while it is sent. Beyond the limit, announcements wait until a kept entity is terminal.
+/// Maximum number of bytes of payloads that are kept to be sent again: a payload in memory counts
+/// with its length, one in a file with the memory that it takes while it is sent. Beyond the limit,
+/// announcements wait until a kept entity is terminal.
 pub(super) const MAX_KEPT_BYTES: usize = 64 << 20;
 const MIN_KEPT_BYTES: usize = 16 << 10;
 /// Maximum number of bytes of headers that are kept for claim checks; beyond it a claim check has no description of its
@@ -32,7 +33,7 @@ pub(super) struct Layer2 {
     pub(super) kept_room: KeptRoom,
     /// Received entities that have yielded.
     pub(super) yielded: FastMap<EntityKey, oneshot::Sender<Resumed>>,
-    /// Callers that have returned a token.
+    /// Callers that have returned a token and wait for the response.
     pub(super) resume_replies: FastMap<EntityKey, VecDeque<Reply<Option<Reason>>>>,
     /// Our requests about claim checks, in order.
     pub(super) claim_requests: VecDeque<Reply<ClaimResponse>>,
@@ -78,8 +79,8 @@ pub(super) struct KeptEntity {
 }
 
 impl KeptEntity {
-    /// Return the weight with which it counts. An entity with children does not count: its children could wait forever
-    /// for the end of what waits for them.
+    /// Return its weight toward the limit. An entity with children has none: it ends only after its
+    /// children, which could then wait for it forever.
     pub(super) fn weight(&self) -> usize {
         if self.draft.dehydrate { 0 } else { self.payload.footprint().max(MIN_KEPT_BYTES) }
     }

@@ -1,8 +1,9 @@
-//! The driver: one task for each connection, which owns the session and stream 0. All other tasks send it commands.
+//! The driver: one task for each connection, which owns the session and stream 0. All other tasks
+//! send it commands.
 //!
-//! It collects its input, lets the session process it, then looks once at events and transmits: events first, so that a
-//! sink is informed of an entity before anything else is. While the peer does not read stream 0, the driver does no
-//! work that would produce more of it.
+//! It handles a batch of input, then the session's events, then its transmits. Events come first so
+//! that the sink learns of an entity before its task and the peer do. While the peer does not read
+//! stream 0, the driver does no work that would produce more bytes for it.
 
 mod accept;
 mod announcing;
@@ -59,7 +60,7 @@ use crate::link::Link;
 use crate::options::SessionOptions;
 use crate::shared::Shared;
 
-/// Maximum number of commands that are handled before events and transmits are looked at.
+/// Maximum number of commands handled before the session is polled for events and transmits.
 const BATCH: usize = 128;
 
 /// The owner of one session.
@@ -73,10 +74,10 @@ pub(crate) struct Driver {
     checkpoints: HashMap<u64, Reply<CheckpointAnswer>>,
     layer2: Layer2,
     sealing: Sealing,
-    /// Where its records are on disk.
+    /// The session's journal, if its records are on disk.
     durable: Option<Durable>,
     batches: Batches,
-    /// The policy of roots that have none of their own.
+    /// The policy of dehydrated roots that have none of their own.
     policy: Option<CompletionPolicy>,
     naming: SessionName,
     stage: Stage,
@@ -86,17 +87,17 @@ pub(crate) struct Driver {
     silence: IdleLimits,
     /// Recovery when the connection is lost.
     reconnect: Reconnect,
-    /// The tasks that take the peer's streams.
+    /// The tasks that accept the peer's streams.
     accepting: JoinSet<()>,
-    /// The session that the client resumes, which another driver has.
+    /// At a server: the other session that the client wants to resume.
     resume_target: Option<SessionId>,
     /// The session's counters when they were last published.
     published: Counters,
-    /// CONNECTION_CLOSE, once the session has asked for it.
+    /// The reason of the CONNECTION_CLOSE that the session has requested.
     closing: Option<Reason>,
 }
 
-/// Ends the session for the tasks that wait, if the driver itself panics.
+/// Guard that closes the session for all waiting tasks if the driver panics.
 struct PanicGuard(Arc<Shared>);
 
 impl Drop for PanicGuard {
@@ -106,14 +107,15 @@ impl Drop for PanicGuard {
     }
 }
 
-/// Wait for the end of a connection.
+/// Return a future that resolves when the connection is lost.
 fn loss_of(connection: &Connection) -> Pin<Box<dyn Future<Output = ConnectionError> + Send>> {
     let connection = connection.clone();
     Box::pin(async move { connection.closed().await })
 }
 
 impl Driver {
-    /// Create a driver for a connection. A client has opened stream 0; a server is informed of it by a command.
+    /// Create a driver for a connection. A client passes stream 0; a server's driver receives it in
+    /// a command.
     pub(crate) fn new(
         session: Session,
         link: Arc<Link>,
@@ -152,7 +154,8 @@ impl Driver {
         }
     }
 
-    /// Register the session's name among `names`: no two sessions of a server have the same one.
+    /// Set the names among which the session registers its own: no two sessions of a server have
+    /// the same one.
     pub(crate) fn name_in(&mut self, names: Arc<Names>) {
         self.naming.names = names;
     }
@@ -237,7 +240,7 @@ impl Driver {
             }
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
-        // Where something is open, the driver waits for its end for the same time again.
+        // If something is still open, the limit starts anew.
         if self.silence.is_over(now.instant) && self.session.close_when_idle(now) {
             self.link.shared.counters.idle.fetch_add(1, Ordering::Relaxed);
             tracing::info!(peer = %self.link.shared.peer, "closed an idle session");
@@ -245,7 +248,7 @@ impl Driver {
         self.session.handle_timeout(now);
     }
 
-    /// Handle urgent commands. Return the reason if the server no longer listens.
+    /// Handle all pending urgent commands. Return the reason if the server no longer listens.
     fn handle_urgent(&mut self, first: Urgent) -> Option<Reason> {
         let now = now();
         self.silence.broken(now.instant);
@@ -278,7 +281,7 @@ impl Driver {
                     if self.session.is_current(attempt) {
                         self.session.note_state(attempt.key, state_checksum);
                     }
-                    // The consumer that has continued may be gone.
+                    // The consumer may have stopped waiting.
                     let _ = reply.send(());
                 }
                 Urgent::SetAside { attempt, details } => {
@@ -294,7 +297,8 @@ impl Driver {
                 Urgent::AnswerClaim { request, answer, redeemed } => self.answered_claim(request, answer, redeemed),
                 Urgent::GiveUp { key, reason } => {
                     self.session.fail(now, key, reason);
-                    // Where it has no children, or has ended already, there is nothing to end.
+                    // This fails where the entity has no children or has already ended: nothing is
+                    // left to end.
                     let _ = self.session.end_children(now, key);
                 }
                 Urgent::Close => {
@@ -321,7 +325,8 @@ impl Driver {
 
     fn handle_control(&mut self, event: ControlRead) {
         let now = now();
-        // The session's events contain what the peer did wrong, and the session closes by itself.
+        // On a violation the session closes itself and reports it as an event, so errors are
+        // dropped.
         match event {
             ControlRead::Bytes(pieces) => {
                 self.silence.broken(now.instant);

@@ -22,7 +22,7 @@ pub(super) struct NameGuard {
 enum Term {
     /// Until the guard is dropped.
     Guard,
-    /// As long as the end exists.
+    /// Until the client or server is dropped.
     End,
 }
 
@@ -56,7 +56,7 @@ impl Drop for NameGuard {
 pub(super) struct SessionName {
     /// A client's name for the session, where it offers layer 2.
     pub(super) own: Option<SessionId>,
-    /// The names of a server's sessions, and this one's among them.
+    /// The names of all sessions of the server, including this one.
     pub(super) names: Arc<Names>,
     guard: Option<NameGuard>,
 }

@@ -22,12 +22,12 @@ pub(crate) struct SinkOpening {
     pub(crate) defer_types: Arc<DeferTypes>,
     /// The connection's place among the server's.
     pub(crate) place: Arc<Place>,
-    /// The session's part in the sink that an earlier process has stored.
+    /// The part of the session that an earlier process has stored in the sink.
     pub(crate) found: Option<Box<dyn RecoveredSession>>,
 }
 
 impl SinkOpening {
-    /// Open the session's place: a new one, or that of an earlier process.
+    /// Open the session in the sink: a new one, or that of an earlier process.
     pub(super) async fn open(self, session: NewSession) -> Result<OpenSession> {
         match self.found {
             Some(found) => found.open(session).await,
@@ -47,9 +47,9 @@ impl SinkOpening {
 pub(super) enum SinkState {
     /// There is no sink, or it has refused the session.
     Absent,
-    /// It is opened once the session has its ID.
+    /// The sink is opened once the session has its ID.
     Closed(SinkOpening),
-    /// It is open, and this fires when the sink has written the session's last line.
+    /// The sink is open. The receiver fires when the sink has written the session's last line.
     Open(oneshot::Receiver<()>),
 }
 

@@ -22,7 +22,7 @@ use crate::transport::quic_code;
 /// Initial and maximum pause between two attempts to dial.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// A connection whose client continues a session that another driver has.
+/// A new connection whose client resumes a session that another driver owns.
 #[derive(Debug)]
 pub(crate) struct ReturningClient {
     /// The session that the connection began with.
@@ -31,13 +31,13 @@ pub(crate) struct ReturningClient {
     pub(super) connection: Connection,
 }
 
-/// The sessions of a server that another connection may continue.
+/// The sessions of a server that a new connection may resume.
 #[derive(Debug, Default)]
 pub(crate) struct ResumableSessions {
     live: Mutex<HashMap<SessionId, mpsc::UnboundedSender<ReturningClient>>>,
     /// Sessions of an earlier process.
     waiting: Mutex<HashMap<SessionId, Earlier>>,
-    /// Their journals, where their records are stored.
+    /// The journals for new sessions, if sessions are stored on disk.
     pub(crate) journals: Option<Arc<dyn SessionJournals>>,
 }
 
@@ -51,7 +51,8 @@ pub(crate) struct ResumableSessions {
 enum Earlier {
     /// The session waits for its client.
     Waiting(Box<Waiting>),
-    /// The session is being ended. No other session may have its name, whose records would be in front of its end.
+    /// The session is being ended. No other session may take its name yet: the record of this end
+    /// would remove that session's records.
     Ending,
 }
 
@@ -162,7 +163,7 @@ async fn dial(dialer: Arc<Dialer>, within: Duration) -> Result<DialedConnection>
 }
 
 impl ResumableSessions {
-    /// Create the set of sessions that clients may return to, with sessions on disk or in memory.
+    /// Create an empty set. Without `journals`, sessions are only in memory.
     pub(crate) fn new(journals: Option<Arc<dyn SessionJournals>>) -> Self {
         Self { live: Mutex::default(), waiting: Mutex::default(), journals }
     }
@@ -182,7 +183,7 @@ impl ResumableSessions {
         lock(&self.waiting).remove(&session);
     }
 
-    /// Return whether a session of an earlier process of that name is there.
+    /// Return whether a session of an earlier process has this name.
     pub(super) fn waits(&self, name: SessionId) -> bool {
         lock(&self.waiting).contains_key(&name)
     }
@@ -198,7 +199,8 @@ impl ResumableSessions {
         }
     }
 
-    /// Return the sessions whose client has not returned. They keep their names until they are removed.
+    /// Take the sessions whose client has not returned. They keep their names until they are
+    /// removed.
     pub(crate) fn take_waiting(&self) -> Vec<Waiting> {
         let mut waiting = lock(&self.waiting);
         let taken = waiting.values_mut().map(|session| std::mem::replace(session, Earlier::Ending));
@@ -238,7 +240,7 @@ mod tests {
     use crate::journal::ServerState;
     use crate::port::{BoxFuture, NewSession, OpenSession, Owner, RecoveredSession};
 
-    /// What a sink has of a session that has stored nothing.
+    /// The part in the sink of a session that has stored nothing.
     #[derive(Debug)]
     struct Nothing;
 
@@ -282,12 +284,12 @@ mod tests {
         sessions.note_end(ends);
         let waits = || [comes, stays, ends].map(|name| sessions.waits(name));
         assert_eq!(waits(), [true, true, true]);
-        // The client of the first one comes in time.
+        // The client of the first session returns in time.
         assert_eq!(sessions.take(comes).unwrap().owner.session, comes);
         assert!(sessions.take(comes).is_none());
         let late: Vec<SessionId> = sessions.take_waiting().iter().map(|waiting| waiting.owner.session).collect();
         assert_eq!(late, [stays]);
-        // Those of the others come while they are being ended, again and again.
+        // The other clients return while their sessions are being ended.
         for _ in 0..2 {
             assert!(sessions.take(stays).is_none() && sessions.take(ends).is_none());
             assert!(sessions.take_waiting().is_empty());

@@ -19,7 +19,7 @@ pub(super) struct Sealing {
     pub(super) secrets: Option<HeaderKeys>,
     pub(super) keys: Option<Arc<SessionHeaderKeys>>,
     pub(super) early: Vec<EarlyStream>,
-    /// Bytes of the headers that wait, and their limit.
+    /// Number of bytes of the headers in `early`; `limit` is its maximum.
     pub(super) early_bytes: usize,
     limit: usize,
 }
@@ -52,7 +52,8 @@ impl Sealing {
 
     pub(super) fn open(&self, header: &EntityHeader) -> EntityHeader {
         let mut opened = self.keys.as_ref().and_then(|keys| keys.open(header)).unwrap_or_else(|| refused(header));
-        // The transaction's token was inside the sealed part, where code that looks at the stream has not seen it.
+        // The transaction's token was in the sealed part, out of reach for the code that reads
+        // streams.
         conceal(&mut opened);
         opened
     }

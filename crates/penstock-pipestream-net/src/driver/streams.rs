@@ -17,7 +17,7 @@ const PRUNE_THRESHOLD: usize = 1_024;
 pub(super) struct Streams {
     slots: HashMap<u64, Slot>,
     held: u32,
-    /// The most that were ever held.
+    /// The highest number of streams that were held at the same time.
     most_held: u32,
     assemblies: HashMap<EntityKey, Arc<Assembly>>,
     admitted: Vec<(oneshot::Sender<Verdict>, Verdict)>,
@@ -27,9 +27,9 @@ pub(super) struct Streams {
 
 #[derive(Debug)]
 enum Slot {
-    /// Waits for its PENDING or its scope.
+    /// A stream that waits for its PENDING or its scope.
     Held { header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict> },
-    /// The same, but it arrived completely: no task waits for it.
+    /// A waiting stream that arrived completely: no task waits for it.
     HeldWhole(BufferedEntity),
     /// A stream that is being received; `stop` fires to stop it.
     Receiving { key: EntityKey, stop: oneshot::Sender<ErrorCode>, whole: Arc<AtomicBool> },
@@ -77,12 +77,12 @@ impl Streams {
         std::mem::take(&mut self.whole)
     }
 
-    /// Hold a stream that arrived completely. It keeps its bytes, and its place.
+    /// Hold a stream that arrived completely. It keeps its bytes and its permit.
     pub(super) fn hold_whole(&mut self, arrival: BufferedEntity) {
         self.slots.insert(arrival.stream, Slot::HeldWhole(arrival));
     }
 
-    /// Hold a stream, which has to wait.
+    /// Hold a stream that has to wait.
     pub(super) fn hold(&mut self, stream: u64, header: Arc<EntityHeader>, reply: oneshot::Sender<Verdict>) {
         self.held += 1;
         self.slots.insert(stream, Slot::Held { header, reply });
@@ -114,7 +114,7 @@ impl Streams {
         }
     }
 
-    /// Stop a stream for the session.
+    /// Stop a stream, as the session has requested.
     pub(super) fn stop(&mut self, stream: u64, code: ErrorCode) {
         match self.slots.remove(&stream) {
             // The task that received it may have ended.
@@ -142,7 +142,7 @@ impl Streams {
         })
     }
 
-    /// Return the entities that are being received and whose payload has not arrived completely.
+    /// Return the entities that are being received and whose payload was not read to its end.
     pub(super) fn unfinished(&self) -> HashSet<EntityKey> {
         let begun = self.slots.values().filter_map(|slot| match slot {
             Slot::Receiving { key, whole, .. } if !whole.load(Ordering::Acquire) => Some(*key),
@@ -159,7 +159,7 @@ impl Streams {
     }
 }
 
-/// Return whether a header is about this entity.
+/// Return whether a header names this entity.
 pub(super) fn names(header: &EntityHeader, key: EntityKey) -> bool {
     header.entity_id == key.entity && header.scope_id == u32::from(key.scope)
 }

@@ -1,7 +1,7 @@
 //! A session that continues when its connection is lost (layer 2).
 //!
 //! ```text
-//!             the connection is lost               a client has dialled, a server was called again
+//!             the connection is lost                   the client has dialed the server again
 //!  attached ──────────────────────────► detached ──────────────────────────────────────────────► attached, by another
 //!      │                                   └─ no connection in time, or the peer refuses: the session ends   `Link`
 //!      └─ the peer has closed it, or one end does not continue: the session ends
@@ -32,8 +32,8 @@ impl Driver {
     /// Suspend the session after its connection was lost, or end it.
     pub(super) fn handle_lost(&mut self, error: &ConnectionError) {
         let (reason, by_peer) = loss(error);
-        // A client that returns to a server that was too busy to handle its packets in time does not know that the
-        // session is over.
+        // A busy server may close a returning client's connection with IDLE_TIMEOUT before it
+        // handles the client's packets. This does not show that the session is over.
         let unheard = reason.code == ErrorCode::IdleTimeout && self.session.is_returning();
         // A session that the peer or this end has closed is over.
         let over = match error {
@@ -55,7 +55,8 @@ impl Driver {
         }
     }
 
-    /// Handle the server's disappearance, which no packet on the connection reports. Return whether the session waits.
+    /// Handle the server's disappearance, which no packet on the connection reports. Return whether
+    /// the session waits for another connection.
     pub(super) fn handle_server_gone(&mut self, reason: Reason) -> bool {
         if self.session.is_suspended() {
             return true;
@@ -85,7 +86,7 @@ impl Driver {
         for key in unfinished {
             self.batches.sink(SinkEvent::AttemptFailed { key });
         }
-        // What was to be sent is sent again; callers that wait for a ticket have it.
+        // Pending entities are sent again later; callers that wait for a ticket get it now.
         self.sending.outgoing.clear();
         self.notify_announced();
         self.sending.pump.handle_connection_lost(&self.link.entity);
@@ -93,13 +94,13 @@ impl Driver {
         true
     }
 
-    /// Handle another connection, or that none is established. Return whether the session is attached again.
+    /// Handle the outcome of reconnecting. Return whether the session is attached again.
     pub(super) fn handle_reconnect(&mut self, outcome: ReconnectOutcome) -> bool {
         match outcome {
             ReconnectOutcome::Dialed(dialed) => {
                 let (connection, control) = *dialed;
                 self.attach(connection, Control::new(Some(control)));
-                // Only misuse fails, which this is not.
+                // This fails only on misuse.
                 self.session.reconnect(now()).is_ok()
             }
             ReconnectOutcome::Accepted(returning) => self.handle_returned(*returning),
@@ -127,7 +128,7 @@ impl Driver {
             );
             return is_up;
         }
-        // The old connection is gone, though this end has not noticed.
+        // The old connection must be lost, although this end has not noticed.
         if is_up && !self.detach("the client has reconnected") {
             congestion::close(&connection, quic_code(ErrorCode::ClaimNotFound), b"the session has ended");
             return true;
@@ -135,7 +136,7 @@ impl Driver {
         let old = self.link.connection.clone();
         self.attach(connection, control);
         congestion::close(&old, quic_code(ErrorCode::NoError), b"session resumed over another connection");
-        // The session closes by itself if something is wrong with it.
+        // On an error the session closes itself.
         let _ = self.session.adopt(now(), fresh);
         true
     }
@@ -151,8 +152,8 @@ impl Driver {
         self.accepting = accept(&self.link);
     }
 
-    /// Hand a fresh connection whose peer names a session that waits to that session's driver. Return the driver where
-    /// there is none.
+    /// Hand this connection over to the driver of the session that its peer has named. Return this
+    /// driver if no other driver has that session.
     pub(super) fn hand_over_to(mut self, named: SessionId) -> Option<Self> {
         let (connections, waiting) = match &self.reconnect {
             Reconnect::Accept { resumable, .. } => (resumable.of(named), resumable.take(named)),
@@ -175,8 +176,8 @@ impl Driver {
         None
     }
 
-    /// Register the session's name, so that it can be continued. Return false if, at a server, another session has that
-    /// name, even one that waits for its client.
+    /// Register the session's name, so that a client can resume it. Return false if another session
+    /// of the server has that name, even one that waits for its client.
     pub(super) fn register(&mut self, name: SessionId) -> bool {
         if self.link.shared.role == Role::Client {
             return true;

@@ -1,5 +1,5 @@
-//! `--events F`: the events of the sessions, as JSON lines (interfaces of the command line). The driver hands over
-//! records; a dedicated thread turns them into text and appends it.
+//! `--events F`: the events of the sessions as JSON lines (interfaces of the command line). The
+//! drivers hand over records; a dedicated thread turns them into text and appends it to the file.
 
 mod record;
 
@@ -20,9 +20,10 @@ use crate::clock::now;
 use crate::counters::LogCounters;
 use crate::{Error, Result};
 
-/// Number of batches that may wait for the disk; beyond it the drivers wait, so that nothing is lost.
+/// Number of batches that may wait for the disk; beyond it the drivers wait, so that no event is
+/// lost.
 const WAITING_BATCHES: usize = 256;
-/// Amount of text that is collected before it is written, while more is available.
+/// Number of collected bytes of text at which they are written, even if more events are queued.
 const WRITE_SIZE: usize = 256 << 10;
 
 /// A log of events that any number of sessions may share. Lines of one session are in order.
@@ -39,7 +40,7 @@ enum Message {
 }
 
 impl EventLog {
-    /// Append to a file, which is created if it does not exist.
+    /// Open a log that appends to a file; create the file if it does not exist.
     pub fn create(path: &Path) -> Result<Self> {
         let open = || OpenOptions::new().create(true).append(true).open(path);
         let file = open().map_err(|error| Error::file("cannot open the event log", path, error))?;
@@ -55,24 +56,24 @@ impl EventLog {
         Ok(Self { inbox: Arc::new(PerProcess::new(inbox)), path, counters })
     }
 
-    /// Hand events over. Wait only when the disk has fallen far behind.
+    /// Hand events over. Wait only if the disk has fallen far behind.
     pub async fn write(&self, session: &Arc<str>, events: Vec<LogEvent>) {
-        // In a forked child there is no thread to write it.
+        // A forked child has no thread that writes the log.
         let Ok(inbox) = self.inbox.get() else { return };
-        // The thread ends with the process or by a panic; then there is no log.
+        // The thread ends only with the process or by a panic; then the events are dropped.
         if let Err(mpsc::error::TrySendError::Full(batch)) = inbox.try_send(batch(session, events)) {
             self.counters.waits.fetch_add(1, Ordering::Relaxed);
             let _ = inbox.send(batch).await;
         }
     }
 
-    /// [`write`](Self::write) from a thread that may block.
+    /// Hand events over as [`write`](Self::write) does, on a thread that may block.
     pub fn write_blocking(&self, session: &Arc<str>, events: Vec<LogEvent>) {
         let Ok(inbox) = self.inbox.get() else { return };
         let _ = inbox.blocking_send(batch(session, events));
     }
 
-    /// Return its counters.
+    /// Return the log's counters.
     pub(crate) fn counters(&self) -> &LogCounters {
         &self.counters
     }
@@ -107,9 +108,10 @@ struct Writer {
 /// How the last write to the file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileState {
-    /// It succeeded, or there was none: the next failure is logged.
+    /// It succeeded, or there was no write yet: the next failure is logged.
     Writable,
-    /// It failed, which was logged: a full disk must not fill the log of the process as well.
+    /// It failed, and that was logged once: a full disk must not fill the log of the process as
+    /// well.
     Failing,
 }
 

@@ -2,7 +2,7 @@ use penstock_io::hex;
 use penstock_pipestream::{EntityHeader, EntityKey, Event, Reason};
 use serde::Serialize;
 
-/// A line of the log without its session and time.
+/// A line of the log, without the session and the time.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub struct LogEvent(Record);
@@ -73,8 +73,8 @@ struct Line<'a> {
 }
 
 impl LogEvent {
-    /// Return the line for an event, if it has one. The end has a separate line, because it is written after everything
-    /// else.
+    /// Return the line for an event, if it has one. The end of a session has none here:
+    /// [`closed`](Self::closed) makes its line, which is written after all others.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         Some(Self(match event {
             Event::Agreed(agreement) => Record::Capabilities {
@@ -136,7 +136,7 @@ impl LogEvent {
         })
     }
 
-    /// Return the last line.
+    /// Return a session's last line.
     pub(crate) fn closed(reason: &Reason) -> Self {
         Self(Record::Closed { code: reason.code.code(), reason: reason.message.clone() })
     }
@@ -146,14 +146,14 @@ impl LogEvent {
         let start = text.len();
         match serde_json::to_writer(&mut *text, &Line { event: self, session, time }) {
             Ok(()) => text.push(b'\n'),
-            // Memory cannot fail and every key is a string, so this does not happen; half a line would be worse than
-            // none.
+            // A write to memory cannot fail and every key is a string, so this does not happen.
+            // Half a line would be worse than none.
             Err(_) => text.truncate(start),
         }
     }
 }
 
-/// Return a moment in UTC with microseconds, as RFC 3339 writes it.
+/// Return a time in UTC with microseconds, in the format of RFC 3339.
 pub(super) fn rfc3339(unix_micros: u64) -> String {
     let (seconds, micros) = (unix_micros / 1_000_000, unix_micros % 1_000_000);
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -162,7 +162,8 @@ pub(super) fn rfc3339(unix_micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
 }
 
-/// Return the Gregorian date of a day since 1970-01-01, counted in eras of 400 years that begin on 1 March.
+/// Return the year, month and day of a number of days since 1970-01-01. The algorithm counts in
+/// eras of 400 years that begin on 1 March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

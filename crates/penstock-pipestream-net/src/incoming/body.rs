@@ -12,7 +12,7 @@ use penstock_pipestream::ErrorCode;
 use quinn::{ReadError, RecvStream};
 use tokio::sync::oneshot;
 
-/// Number of pieces of a stream taken at a time; a piece is the content of one packet.
+/// Maximum number of pieces of a stream taken at a time; a piece is the content of one packet.
 const PIECES: usize = 128;
 
 /// Why a stream has no more bytes.
@@ -20,7 +20,7 @@ const PIECES: usize = 128;
 pub enum StreamEnd {
     /// The peer reset it.
     Reset(u64),
-    /// The session had it stopped.
+    /// The session stopped it.
     Stopped(ErrorCode),
     /// The connection is lost.
     Lost,
@@ -38,7 +38,7 @@ impl From<ReadError> for StreamEnd {
     }
 }
 
-/// The payload of an entity that is still coming in.
+/// The payload of an entity that is still arriving.
 #[derive(Debug)]
 pub struct StreamBody {
     stream: RecvStream,
@@ -49,7 +49,7 @@ pub struct StreamBody {
     stop: oneshot::Receiver<ErrorCode>,
     /// Number of the stream in the session.
     name: u64,
-    /// Set when all of it has arrived.
+    /// Set when the stream was read to its end.
     whole: Arc<AtomicBool>,
 }
 
@@ -82,7 +82,8 @@ impl StreamBody {
         let mut pieces = [const { Bytes::new() }; PIECES];
         let read = tokio::select! {
             biased;
-            // A session that is gone sends nothing any more, and its receiver must not be polled again.
+            // When the sender is gone, nothing more arrives, and the receiver must not be polled
+            // again.
             Ok(code) = &mut self.stop, if !self.stop.is_terminated() => {
                 self.stop(code);
                 return Err(StreamEnd::Stopped(code));
@@ -148,12 +149,13 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Take a file that has no name.
+    /// Create a spool of a file that has no name.
     pub fn anonymous(file: File) -> Self {
         Self { file, temp: Mutex::new(None) }
     }
 
-    /// Take a file in a sink, which is deleted with the spool unless its name is taken over.
+    /// Create a spool of a file in a sink, which is deleted with the spool unless its name is taken
+    /// over.
     pub fn named(file: File, temp: TempFile) -> Self {
         Self { file, temp: Mutex::new(Some(temp)) }
     }

@@ -110,7 +110,7 @@ async fn finish_chunk(
         Ok(ChunkProgress::Whole) => {}
         Ok(ChunkProgress::Waiting | ChunkProgress::Dropped) | Err(_) => return,
     }
-    // A payload of no bytes has never needed a file.
+    // An empty payload has opened no file.
     let spool = assembly.opened_spool();
     let body = spool.map_or_else(|| Body::Whole(Bytes::new()), Body::Spooled);
     link.deliver(vec![(QueuedEntity { entity: entity.clone(), body, parked: false }, permit)]);

@@ -29,8 +29,8 @@ pub(crate) struct AdmittedEntity {
     pub(crate) accepted: Accepted,
 }
 
-/// An entity that has not been taken yet. Its tie to the session is added when it is taken: a reference count that two
-/// threads change alternately costs as much as a small entity's hash.
+/// An entity that was not taken yet. It gets its link to the session when it is taken: a reference
+/// count that two threads change alternately costs as much as a small entity's hash.
 #[derive(Debug)]
 pub(crate) struct QueuedEntity {
     pub(crate) entity: AdmittedEntity,
@@ -40,7 +40,7 @@ pub(crate) struct QueuedEntity {
 }
 
 impl IncomingEntity {
-    /// Create the entity; `permit` is set where it is not released before the entity is taken.
+    /// Create the entity. `permit` is set if it was not released before the entity is taken.
     pub(crate) fn new(queued: QueuedEntity, link: Arc<EntityLink>, permit: Option<OwnedSemaphorePermit>) -> Self {
         let QueuedEntity { entity, body, .. } = queued;
         let process = link.process;
@@ -49,12 +49,12 @@ impl IncomingEntity {
         Self { header, accepted, receiver: PerProcess::of(process, receiver) }
     }
 
-    /// Return the entity's name in its session.
+    /// Return the entity's key in its session.
     pub fn key(&self) -> EntityKey {
         self.accepted.key
     }
 
-    /// Return which of its attempts it is.
+    /// Return the attempt that this entity belongs to.
     pub(crate) const fn attempt(&self) -> Attempt {
         self.accepted.attempt()
     }
@@ -72,13 +72,13 @@ impl IncomingEntity {
     /// Return the next bytes of the payload. `None` is returned once length and checksum are verified (section 10.2);
     /// nothing may be committed before. After an error the entity has failed and the peer has been informed.
     ///
-    /// Hashes the bytes, and reads payloads that arrived in chunks from disk, on the thread that polls it.
+    /// The polling thread hashes the bytes, and reads payloads that arrived in chunks from disk.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
         self.receiver.get_mut()?.chunk().await
     }
 
-    /// Put bytes back that [`chunk`](Self::chunk) returned last and that have not been looked at: they are returned
-    /// next, and [`wait`](Self::wait) does not count them as processed.
+    /// Put back bytes that [`chunk`](Self::chunk) returned last and that were not processed: they
+    /// are returned next, and [`wait`](Self::wait) does not count them as processed.
     pub fn unread(&mut self, bytes: Bytes) -> Result<()> {
         self.receiver.get_mut()?.unread(bytes);
         Ok(())
@@ -100,14 +100,14 @@ impl IncomingEntity {
         Ok(all.freeze())
     }
 
-    /// Report that the payload is safely delivered: the peer will be sent COMPLETE; for an entity with children, once
-    /// these are terminal. The part that was not read yet is read and checked first.
+    /// Report that the payload is safely delivered. The peer is sent COMPLETE; for an entity with
+    /// children, once these are terminal. A part that was not read yet is read and checked first.
     pub async fn complete(self) -> Result<()> {
         self.receiver.into_inner()?.complete().await
     }
 
-    /// [`complete`](Self::complete) without notifying the session or checking the process: the caller does both for
-    /// many entities.
+    /// Do the same as [`complete`](Self::complete) without notifying the session or checking the
+    /// process: the caller does both for many entities.
     pub(crate) async fn finish(self) -> Result<()> {
         match self.receiver.inner_in_this_process() {
             Some(receiver) => receiver.finish().await,
@@ -115,8 +115,8 @@ impl IncomingEntity {
         }
     }
 
-    /// [`finish`](Self::finish) a payload that has arrived completely: return its length if it verifies. `None`: it has
-    /// to be awaited.
+    /// [`finish`](Self::finish) a payload that has arrived completely. Return its length if it
+    /// verifies; `None` if it must be awaited.
     pub(crate) fn finish_now(&mut self) -> Option<Result<u64>> {
         self.receiver.mut_in_this_process()?.finish_now()
     }
@@ -126,8 +126,8 @@ impl IncomingEntity {
         self.receiver.into_inner()?.reject(reason)
     }
 
-    /// Refuse to skip or defer where that is impossible: below layer 2, and for an entity with children, whose handling
-    /// its policy determines.
+    /// Return an error where the entity cannot be skipped or deferred: below layer 2, and if it has
+    /// children, whose handling its policy determines.
     pub fn check_layer2(&self) -> Result<()> {
         if self.accepted.dehydrated {
             return Err(Misuse::Dehydrated.into());
@@ -135,8 +135,8 @@ impl IncomingEntity {
         self.receiver.get()?.check_layer2()
     }
 
-    /// Refuse to defer where that is impossible: as [`check_layer2`](Self::check_layer2), and where claim checks are
-    /// not stored.
+    /// Return an error where the entity cannot be deferred: as
+    /// [`check_layer2`](Self::check_layer2), and where claim checks are not stored.
     pub fn check_defer(&self) -> Result<()> {
         self.check_layer2()?;
         self.receiver.get()?.check_claims()
@@ -148,17 +148,19 @@ impl IncomingEntity {
         self.receiver.into_inner()?.skip(reason)
     }
 
-    /// Let the entity wait for something, `reason`: its owner gets a token, and returns it when processing may
-    /// continue; then [`resumed`](Self::resumed) returns `state`. An entity that waits may also be completed, failed,
-    /// skipped or deferred; one with children is completed or failed, and the children continue meanwhile. Layer 2.
+    /// Let the entity wait for `reason`. Its owner gets a token and returns it when processing may
+    /// continue; then [`resumed`](Self::resumed) returns `state`. An entity that waits may also be
+    /// completed, failed, skipped or deferred; one with children only completed or failed, and the
+    /// children continue meanwhile. Layer 2.
     pub async fn wait(&mut self, reason: YieldReason, state: Bytes) -> Result<()> {
         self.receiver.get()?.check_layer2()?;
         self.receiver.get_mut()?.wait(reason, state).await
     }
 
-    /// Wait until the owner lets an entity that [`wait`](Self::wait)s continue, and return the state; `None` where
-    /// bytes were taken since, so that the state is no longer the entity's: processing starts again (section 10.7).
-    /// Bytes that were taken are not returned again. Safe to cancel and call again.
+    /// Wait until the owner lets an entity that [`wait`](Self::wait)s continue, and return the
+    /// state; `None` if bytes were taken since, so that the state is outdated: processing starts
+    /// again (section 10.7). Bytes that were taken are not returned again. Safe to cancel and call
+    /// again.
     pub async fn resumed(&mut self) -> Result<Option<Bytes>> {
         self.receiver.get_mut()?.resumed().await
     }
@@ -173,7 +175,7 @@ impl IncomingEntity {
     /// Reject an entity that has no consumer.
     pub(crate) fn reject(self, reason: Reason) {
         if let Ok(receiver) = self.receiver.into_inner() {
-            // After the end of the session there is nothing to inform.
+            // After its end the session needs no notification.
             let _ = receiver.reject(reason);
         }
     }

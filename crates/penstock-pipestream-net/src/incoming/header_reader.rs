@@ -14,7 +14,7 @@ use crate::transport::quic_code;
 
 /// Payloads up to this length are collected before they are handed over.
 pub(super) const SMALL_PAYLOAD: u64 = 64 << 10;
-/// Number of pieces taken at a time; a piece is the content of one packet.
+/// Maximum number of pieces taken at a time; a piece is the content of one packet.
 const PIECES: usize = 4;
 
 /// An entity stream whose header has arrived, with the bytes that arrived with it.
@@ -51,8 +51,8 @@ impl HeaderReader {
         self.stream.id()
     }
 
-    /// Read the header, and the payload bytes that arrive together with it. Safe to cancel and call again. `Err(None)`:
-    /// reset or lost, and the entity is unknown.
+    /// Read the header, and the payload bytes that arrive together with it. Safe to cancel and call
+    /// again. Return `Err(None)` if the stream is reset or lost before its entity is known.
     pub(super) async fn head(&mut self) -> Result<(EntityHeader, Pieces), Option<core::Error>> {
         loop {
             let mut pieces = [const { Bytes::new() }; PIECES];
@@ -127,7 +127,7 @@ impl Pieces {
         self.more.iter().fold(self.first.len(), |sum, piece| sum.saturating_add(piece.len())) as u64
     }
 
-    /// Return all of them as one.
+    /// Join the pieces.
     fn joined(self) -> Bytes {
         if self.more.is_empty() { self.first } else { Slab::default().copy(&self) }
     }

@@ -1,4 +1,5 @@
-//! Entity streams of the peer: one task for each that has not arrived completely (sections 5.2 and 6.7).
+//! Reception of the peer's entity streams: one task for each that has not arrived completely
+//! (sections 5.2 and 6.7).
 //!
 //! ```text
 //!  all of it here, up to 64 KiB ──► the driver admits it ──► handed over
@@ -8,7 +9,8 @@
 //!                  └► held: nothing is read until its PENDING or its scope is known (decisions 7 and 10)
 //! ```
 //!
-//! Nothing is hashed and no file is touched here: the consumer does that, off the IO thread.
+//! The IO thread hashes nothing and touches no file: the consumer hashes, and a blocking thread
+//! writes chunks.
 
 mod assembly;
 mod body;
@@ -92,7 +94,8 @@ async fn next_stream(link: &Link, whole: &mut Vec<BufferedEntity>) -> Option<(Ow
     let mut accepting = pin!(link.connection.accept_uni());
     let mut accepted = poll_once(accepting.as_mut()).await;
     if accepted.is_none() && !whole.is_empty() {
-        // Packets that have arrived in the meantime first: each report wakes the driver, and then the consumer.
+        // Handle packets that have arrived meanwhile first: each report wakes the driver and the
+        // consumer.
         tokio::task::yield_now().await;
         accepted = poll_once(accepting.as_mut()).await;
     }
@@ -169,8 +172,8 @@ async fn receive_partial(partial: PartialEntity, link: &Arc<Link>, permit: Owned
     }
 }
 
-/// Ask the driver to admit a header. Where the stream is held, nothing of it is read meanwhile, so a reset is seen
-/// later.
+/// Ask the driver to admit a header. A held stream is not read until the answer, so its reset is
+/// seen later.
 async fn admit(stream: u64, link: &Link, header: EntityHeader) -> Option<Verdict> {
     let (reply, answer) = oneshot::channel();
     if !link.commands.send(Command::Header { stream, header: Box::new(header), reply }).await {
@@ -222,8 +225,8 @@ impl From<StreamEnd> for CollectError {
     }
 }
 
-/// Read a small payload to the end of its stream. Copy it, because every piece would keep its packet alive. A payload
-/// that is too short is detected by the code that checks it.
+/// Read a small payload to the end of its stream. Copy it, because every piece would keep its
+/// packet alive. The check of the payload detects one that is too short.
 async fn collect(body: &mut StreamBody, length: u64) -> Result<Bytes, CollectError> {
     let mut all = BytesMut::new();
     while let Some(pieces) = body.next().await? {

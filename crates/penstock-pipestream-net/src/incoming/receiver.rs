@@ -38,7 +38,7 @@ pub(super) struct EntityReceiver {
     permit: Option<OwnedSemaphorePermit>,
     /// Bytes that the consumer has put back.
     unread: Bytes,
-    /// Number of bytes that the consumer has, without those.
+    /// Number of bytes that the consumer has taken and not put back.
     processed: u64,
     /// Set only while the entity has yielded.
     yielded: Option<Box<YieldState>>,
@@ -70,14 +70,14 @@ enum Verification {
     Failed,
 }
 
-/// An entity whose owner has a token.
+/// The state of an entity whose owner has a token.
 #[derive(Debug)]
 struct YieldState {
     state: Bytes,
-    /// Number of bytes that the consumer had.
+    /// Number of bytes that the consumer had taken when the entity yielded.
     processed: u64,
     token: YieldToken,
-    /// Fires when its owner lets it continue.
+    /// Fires when the owner lets the entity continue.
     resumed: oneshot::Receiver<Resumed>,
 }
 
@@ -167,15 +167,15 @@ impl EntityReceiver {
         }
     }
 
-    /// Return a payload that arrived completely: it is verified before any caller sees it.
+    /// Verify and return a payload that arrived completely.
     fn check_whole(&mut self) -> Option<Result<Bytes>> {
         let Some(Body::Whole(bytes)) = self.body.take_if(|body| matches!(body, Body::Whole(_))) else { return None };
         let digest = PayloadCheck::whole(self.header.payload_length, &self.header.checksum, &bytes);
         Some(self.verified(digest).map(|()| bytes))
     }
 
-    /// [`finish`](Self::finish) without waiting, where nothing has to be awaited. Return the payload's length, which a
-    /// caller that finishes many counts for all of them.
+    /// Do the same as [`finish`](Self::finish), or return `None` if that has to wait. Return the
+    /// payload's length, which a caller that finishes many entities counts for all of them.
     pub(super) fn finish_now(&mut self) -> Option<Result<u64>> {
         if self.link.log.is_some() {
             return None;
@@ -237,7 +237,7 @@ impl EntityReceiver {
         if self.link.commands.send_urgent(command) { Ok(()) } else { Err(self.link.closed()) }
     }
 
-    /// Return whether a claim check would be kept.
+    /// Return an error if claim checks are not stored.
     pub(super) fn check_claims(&self) -> Result<()> {
         self.link.claims.check_kept()
     }
@@ -276,8 +276,8 @@ impl EntityReceiver {
         Ok(())
     }
 
-    /// Note that the consumer of an entity that waits takes more bytes, so its state differs from its token's. The
-    /// consumer of the bytes can rely on it: no token is valid after this.
+    /// Note that the consumer of a waiting entity takes more bytes, so that its state differs from
+    /// its token's. When this returns, no token is valid any more.
     async fn note_progress(&mut self) {
         let (attempt, processed) = (self.attempt, self.processed);
         let Some(yielded) = self.yielded.as_mut() else { return };
@@ -287,12 +287,12 @@ impl EntityReceiver {
         }
         let ((reply, noted), state_checksum) = (oneshot::channel(), state_checksum(&yielded.state, processed));
         if self.link.commands.send_urgent(Urgent::NoteState { attempt, state_checksum, reply }) {
-            // A session that is over resumes nothing.
+            // A session that is over resumes no entity.
             let _ = noted.await;
         }
     }
 
-    /// Wait until it continues.
+    /// Wait until the owner lets the entity continue.
     pub(super) async fn resumed(&mut self) -> Result<Option<Bytes>> {
         let Some(yielded) = &mut self.yielded else { return Err(Misuse::NotWaiting.into()) };
         let resumed = (&mut yielded.resumed).await;
@@ -309,7 +309,8 @@ impl EntityReceiver {
     /// Store a claim check, then notify the session.
     pub(super) async fn defer(self, reason: Reason, life: Option<Duration>) -> Result<ClaimCheck> {
         let session = self.link.layer2()?;
-        // It runs to its end, even if the caller has stopped waiting: a claim check that is issued must have an owner.
+        // The task runs to its end even if the caller stops waiting: an issued claim check needs an
+        // owner.
         let deferring = runtime::spawn(self.set_aside(session, reason, life))?;
         deferring.await.unwrap_or_else(|error| Err(Error::task(error)))
     }
@@ -340,7 +341,7 @@ impl EntityReceiver {
             Ok(claim) => claim,
             Err(error) => {
                 let code = error.code().unwrap_or(ErrorCode::InternalError);
-                // After the end of the session there is nothing to inform.
+                // After its end the session needs no notification.
                 let _ = self.reject(Reason { code, message: error.to_string() });
                 return Err(error);
             }

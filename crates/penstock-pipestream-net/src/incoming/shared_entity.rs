@@ -8,7 +8,8 @@ use tokio::task::yield_now;
 use crate::incoming::entity::IncomingEntity;
 use crate::{Error, Misuse, Result};
 
-/// Bytes that [`EntityGuard::complete`] reads before it lets its caller do something else, such as look for signals.
+/// Number of bytes that [`EntityGuard::complete`] reads before it yields to its caller, which may
+/// check for signals.
 const TURN: usize = 1 << 20;
 
 type Home = Arc<Mutex<Option<IncomingEntity>>>;
@@ -51,7 +52,8 @@ impl SharedEntity {
     ///
     /// # Errors
     ///
-    /// Misuse where another caller reads it, and after its end; so for all that follow.
+    /// Misuse while another caller reads the entity, and after its end; so also in the methods
+    /// below.
     pub fn borrow(&self) -> Result<EntityGuard> {
         Ok(EntityGuard { entity: Some(self.take()?), home: Arc::clone(&self.home) })
     }

@@ -1,4 +1,5 @@
-//! What the log holds of each session, and where: in memory are places, the bytes lie on disk.
+//! The index of the log: which data of each session are live, and where. Memory holds only places;
+//! the bytes are on disk.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,42 +14,44 @@ use crate::journal::labels::{Key, decode_ended, key_of_label};
 use crate::journal::places::{Damage, Extract, Files, Place, unreadable};
 use crate::journal::record::{EARLIER_KIND, Entry, Form, Kind, SHORTEST, View, first_part, read_body};
 
-/// What is shorter than this is never written again as a snapshot.
+/// A session with at most this number of bytes needs no new snapshot.
 const LONG: u64 = 1 << 18;
-/// How many times as long as its snapshot a session may get.
+/// Maximum size of a session, as a multiple of its snapshot, before a new one is due.
 const TIMES: u64 = 4;
-/// Bytes that the log puts around the body of a record.
+/// Number of bytes that the log adds to the body of a record.
 const AROUND: u64 = 40;
 
-/// What counts of a session.
+/// The live data of a session.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Records since the last that stands for all before it.
+    /// The last record that replaced all before it, and those since.
     records: Vec<Place>,
-    /// Bytes of their parts but those of labels, and of the snapshot that they begin with.
+    /// Bytes of their parts except those of labels; `begun` is the share of the snapshot.
     bytes: u64,
     begun: u64,
-    /// By the label: its part.
+    /// The places of the labels' parts.
     labels: HashMap<Key, Place>,
-    /// How many there should be, as the last record says, and where that record is.
+    /// The number of labels that there should be, according to the last record, and its place.
     known: u32,
     last: Option<Damage>,
-    /// The number of its last record; none where that has none.
+    /// The number of the last record, if it has one.
     number: Option<u32>,
-    /// A record of it was lost, or those before the first that is there; since then nothing has stood for all of them.
+    /// Where a record of this session was lost. A later record that replaces all others clears
+    /// this.
     damage: Option<Damage>,
-    /// A record was lost since its last one, and nothing says whose.
+    /// Where, after the last record, a record of an unknown session was lost.
     suspicion: Option<Damage>,
 }
 
 impl Kept {
-    /// Where something of it was lost.
+    /// Return where something of the session was lost.
     fn damage(&self) -> Option<Damage> {
         let is_short = self.labels.len() != self.known as usize;
         self.damage.or(self.suspicion).or(self.last.filter(|_| is_short))
     }
 
-    /// Take the number of a record that stands for none before it: what was lost is this session's where a number is missing.
+    /// Check the number of a record that replaces no others: a gap means that a lost record was
+    /// this session's. Without a gap, the suspicion is cleared.
     fn note_number(&mut self, number: Option<u32>, place: Damage) {
         if let Some((number, before)) = number.zip(self.number) {
             let suspicion = self.suspicion.take();
@@ -62,21 +65,21 @@ impl Kept {
 #[derive(Debug)]
 struct Segment {
     file: Arc<dyn DiskFile>,
-    /// Bytes that count.
+    /// Number of live bytes.
     live: u64,
 }
 
-/// The sessions of a log.
+/// The index of the sessions of a log.
 #[derive(Debug)]
 pub(super) struct Book {
     folder: Arc<Path>,
-    /// A session takes the place of the one before it.
+    /// Whether a new session replaces the one before it.
     keeps_one: bool,
     sessions: HashMap<SessionId, Kept>,
     segments: BTreeMap<u64, Segment>,
-    /// A damaged place of which nothing says whose it was, where no session has begun or ended behind it.
+    /// A damaged place of an unknown session, if no session has begun or ended after it.
     stray: Option<Damage>,
-    /// Segments below it do not count.
+    /// Segments below this number do not count.
     horizon: u64,
 }
 
@@ -91,7 +94,8 @@ impl Book {
         self.segments.entry(number).or_insert_with(|| Segment { file: Arc::clone(file), live: 0 });
     }
 
-    /// Apply a record whose body begins at an offset; return `None` if it is of another version.
+    /// Apply a record whose body begins at an offset. Return `None` if another version has written
+    /// it.
     pub(super) fn apply(&mut self, segment: u64, offset: u64, record: View<'_>) -> Option<()> {
         let View { session, form, labels, number, parts, .. } = record;
         let place = Damage { segment, at: offset };
@@ -112,12 +116,13 @@ impl Book {
                 let before = std::mem::take(records);
                 before.into_iter().for_each(|place| self.release(place));
                 self.add(segment, offset, record)?;
-                // It says again all that was lost, but what was a label's: of those the number is known.
+                // The record repeats everything that was lost except labels, whose number it gives.
                 let kept = self.sessions.get_mut(&session)?;
                 (kept.damage, kept.suspicion) = (None, None);
             }
             Form::More => {
-                // Those before it are lost, or something comes that stands for them, or for nothing.
+                // For an unknown session the records before are lost, unless a later one replaces
+                // them.
                 let lost = || Kept { damage: Some(place), ..Kept::default() };
                 self.sessions.entry(session).or_insert_with(lost).note_number(number, place);
                 self.add(segment, offset, record)?;
@@ -129,11 +134,12 @@ impl Book {
         Some(())
     }
 
-    /// Add the parts of a record to the current ones of its session.
+    /// Add the parts of a record to the live data of its session.
     fn add(&mut self, segment: u64, offset: u64, record: View<'_>) -> Option<()> {
         let View { session, form, parts, head, .. } = record;
         let (mut rest, mut at) = (parts, offset + head as u64);
-        // Bytes of the parts that are no labels', and of those up to the first of the core, which is the snapshot.
+        // Bytes of the parts except labels: of all, and up to the first one of the core, the
+        // snapshot.
         let (mut others, mut snapshot) = (0, None);
         while !rest.is_empty() {
             let (kind, body, length) = first_part(rest)?;
@@ -177,14 +183,14 @@ impl Book {
         }
     }
 
-    /// Nothing of a session counts any more.
+    /// Remove a session: none of its data is live any more.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.stray = None;
         let Some(kept) = self.sessions.remove(&session) else { return };
         kept.records.into_iter().chain(kept.labels.into_values()).for_each(|place| self.release(place));
     }
 
-    /// Segments below this number do not count: those that are there a crash has brought back.
+    /// Drop the segments below this number, which a crash has brought back.
     fn forget_before(&mut self, number: u64) {
         self.horizon = number;
         let counts = |place: &Place| u64::from(place.segment) >= number;
@@ -196,7 +202,7 @@ impl Book {
         self.segments.retain(|segment, _| *segment >= number);
     }
 
-    /// A record was lost: of this session, or it is not known of which.
+    /// Record the loss of a record, of this session or of an unknown one.
     fn lose(&mut self, session: Option<SessionId>, hole: &Hole<'_>) {
         let damage = Damage { segment: hole.segment, at: hole.start };
         if let Some(session) = session {
@@ -209,12 +215,12 @@ impl Book {
         self.stray.get_or_insert(damage);
     }
 
-    /// The first segment that counts.
+    /// Return the number of the first segment that counts.
     pub(super) const fn horizon(&self) -> u64 {
         self.horizon
     }
 
-    /// All sessions, in an order that does not change.
+    /// Return all sessions in a stable order.
     pub(super) fn sessions(&self) -> Vec<SessionId> {
         let mut sessions: Vec<_> = self.sessions.keys().copied().collect();
         sessions.sort_unstable();
@@ -229,26 +235,26 @@ impl Book {
         self.sessions.contains_key(&session)
     }
 
-    /// How many labels of a session have ended.
+    /// Return the number of a session's labels that have ended.
     pub(super) fn labels(&self, session: SessionId) -> u32 {
         let labels = self.sessions.get(&session).map_or(0, |kept| kept.labels.len());
         u32::try_from(labels).unwrap_or(u32::MAX)
     }
 
-    /// An error where something was lost of a session, or of one that nothing else is known of.
+    /// Return an error if something of this session was lost; for `None`, of an unknown session.
     pub(super) fn check(&self, session: Option<SessionId>) -> io::Result<()> {
         let damage = session.map_or(self.stray, |session| self.sessions.get(&session)?.damage());
         damage.map_or(Ok(()), |damage| Err(unreadable(&self.folder, damage)))
     }
 
-    /// Whether a snapshot of the session is due.
+    /// Return whether a snapshot of the session is due.
     pub(super) fn is_long(&self, session: SessionId) -> bool {
         let kept = self.sessions.get(&session);
         kept.is_some_and(|kept| kept.bytes > LONG.max(kept.begun.saturating_mul(TIMES)))
     }
 
-    /// Return what counts of a session in a record of a form, which for one that stands for all others are its records, and its labels
-    /// that lie below a segment.
+    /// Collect data for a record of this form: the session's records, unless it is [`Form::More`],
+    /// and the labels in segments below `below`.
     fn extract(&self, session: SessionId, form: Form, below: u64) -> Extract {
         let kept = self.sessions.get(&session);
         let records = kept.filter(|_| form != Form::More).map_or_else(Vec::new, |kept| kept.records.clone());
@@ -266,25 +272,25 @@ impl Book {
         Files::new(&self.folder, numbers.into_iter().filter_map(file))
     }
 
-    /// Return what counts of a session but for its labels.
+    /// Return the live data of a session without its labels.
     pub(super) fn records(&self, session: SessionId) -> Extract {
         self.extract(session, Form::Whole, 0)
     }
 
-    /// Return all that counts of a session, in one record.
+    /// Return all live data of a session, for one record.
     pub(super) fn copy(&self, session: SessionId) -> Extract {
         let copy = self.extract(session, Form::New, u64::MAX);
-        // Without a beginning, what has lost something cannot be taken for whole.
+        // A damaged session gets no beginning, so that it cannot be taken for a whole one.
         if self.check(Some(session)).is_ok() { copy } else { Extract { form: Form::More, ..copy } }
     }
 
-    /// Return where the outcome of a label's entity is recorded.
+    /// Return the place of the outcome of a label's entity.
     pub(super) fn find(&self, session: SessionId, label: &Bytes) -> Option<(Place, Files)> {
         let place = self.sessions.get(&session)?.labels.get(&key_of_label(label))?;
         Some((*place, self.files([place].into_iter())))
     }
 
-    /// Bytes of a segment that count; of all segments together.
+    /// Return the number of live bytes of a segment.
     pub(super) fn live(&self, segment: u64) -> u64 {
         self.segments.get(&segment).map_or(0, |segment| segment.live)
     }
@@ -293,12 +299,12 @@ impl Book {
         self.segments.values().map(|segment| segment.live).sum()
     }
 
-    /// Return the lowest segment where something was lost of a session that is still there.
+    /// Return the lowest segment in which something of a current session was lost.
     pub(super) fn oldest_damage(&self) -> Option<u64> {
         self.sessions.values().filter_map(|kept| Some(kept.damage()?.segment)).min()
     }
 
-    /// Return a record that says again what counts of a session in the segments below one.
+    /// Return a record that repeats the session's live data in the segments below this one.
     pub(super) fn rescue(&self, session: SessionId, below: u64) -> Option<Extract> {
         let is_below = |kept: &Kept| kept.records.iter().any(|place| u64::from(place.segment) < below);
         let form = if self.sessions.get(&session).is_some_and(is_below) { Form::Whole } else { Form::More };
@@ -306,7 +312,7 @@ impl Book {
         (!extract.records.is_empty() || !extract.labels.is_empty()).then_some(extract)
     }
 
-    /// Give records of a session the numbers behind its last one, in their order.
+    /// Number records consecutively, after the last record of each session.
     pub(super) fn number(&self, entries: &mut [Entry]) {
         let mut last = HashMap::new();
         for entry in entries.iter_mut().filter(|entry| entry.form.has_number()) {
@@ -318,7 +324,7 @@ impl Book {
         }
     }
 
-    /// All segments are gone.
+    /// Forget everything, because all segments are removed.
     pub(super) fn clear(&mut self) {
         *self = Self::new(&self.folder, self.keeps_one);
     }
@@ -341,17 +347,18 @@ impl Replay for Book {
         let body = hole.body.and_then(|(offset, body)| self.apply(hole.segment, offset, read_body(body)?));
         match (body, hole.label.map(SessionId::new)) {
             (Some(()), _) => {}
-            // At worst a segment counts that has come back. No record of a session, should one have this ID, is of that length.
+            // The lost record is a horizon: at worst, a segment counts that a crash brought back.
+            // No record of a session with the ID of zeros has this length.
             (None, Some(session)) if is_horizon(session, hole) => {}
             (None, Some(session)) => self.lose(Some(session), hole),
-            // What is shorter holds no record.
+            // A shorter hole contains no record.
             (None, None) if hole.loses && hole.end - hole.start >= SHORTEST as u64 + AROUND => self.lose(None, hole),
             (None, None) => {}
         }
     }
 }
 
-/// Return whether a horizon is damaged: of a record of a label of zeros that is told by its length.
+/// Return whether a damaged record is a horizon, which its label of zeros and its length show.
 fn is_horizon(session: SessionId, hole: &Hole<'_>) -> bool {
     let horizon = Entry::horizon(0);
     session == horizon.session && hole.end - hole.start == horizon.length() as u64 + AROUND

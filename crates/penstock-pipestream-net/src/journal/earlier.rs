@@ -1,13 +1,13 @@
-//! Sessions as the version before this one has stored them: a start takes them into the log.
+//! Sessions in the format of the previous version: a start moves them to the log.
 //!
 //! ```text
-//!  NNNNNNNN.session    "penstock session 1\n", then parts; the file with the highest number counts, and is begun with a snapshot
-//!  labels              "penstock labels 1\n", then a record (records.rs) for each label that had ended before the snapshot, JSON
+//!  NNNNNNNN.session    "penstock session 1\n", then parts, from a snapshot on; the file with the highest number counts
+//!  labels              "penstock labels 1\n", then records (records.rs, JSON) of labels that ended before the snapshot
 //!  new.tmp             a snapshot that was being written
 //! ```
 //!
-//! At a server they lie in a folder of the session's name, which may hold a log of this version, too: one that was set aside,
-//! and that an operator has given its name back.
+//! At a server each session has a folder of its name. Such a folder may also contain a log of this
+//! version, which was put aside and which an operator has renamed to the session's name.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,12 +23,12 @@ const MAGIC: &[u8] = b"penstock session 1\n";
 const SUFFIX: &str = ".session";
 const LABELS_MAGIC: &[u8] = b"penstock labels 1\n";
 const LABELS: &str = "labels";
-/// No record of a label is longer: a label of 1 KiB and a reason of 64 KiB, with escapes.
+/// Maximum length of a label's record: a label of 1 KiB and a reason of 64 KiB, with escapes.
 const MAX_LABEL: usize = 1 << 20;
 const NEW: &str = "new.tmp";
 
-/// Read the session of a folder; return `None` if it has none. A record that was being written is left out; damage is an error that
-/// names the place.
+/// Read the session of a folder. Return `None` if it has none. Leave out a last record whose write
+/// was cut off; other damage is an error that names the place.
 pub(super) fn read(folder: &Path) -> io::Result<Option<Entry>> {
     let Some(number) = numbers(folder)?.pop() else { return Ok(None) };
     let path = path(folder, number);
@@ -89,7 +89,7 @@ fn path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:08}{SUFFIX}"))
 }
 
-/// The files of a session, oldest first.
+/// Return the numbers of a session's files, oldest first.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -113,7 +113,7 @@ mod tests {
         bytes
     }
 
-    /// A file as the version before this one wrote it.
+    /// Write a file in the format of the previous version.
     fn write(folder: &Path, number: u64, records: std::ops::Range<u8>) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         put(Kind::Begin, &owner(7).encode(), &mut bytes);
@@ -165,7 +165,7 @@ mod tests {
     fn beside_a_damaged_file_the_one_before_it_stays() {
         let dir = tempfile::tempdir().unwrap();
         let before = write(dir.path(), 1, 1..6);
-        // The process was killed before the one before went.
+        // The process was killed before it removed the previous file.
         let whole = write(dir.path(), 2, 8..9);
         let mut damaged = whole.clone();
         damaged[MAGIC.len() + 9] ^= 0x55;
@@ -201,7 +201,8 @@ mod tests {
         }
     }
 
-    /// A file as that version has written it: a beginning, a folder in the sink, a snapshot, a label.
+    /// A file that the previous version wrote: a beginning, a folder in the sink, a snapshot, a
+    /// label.
     const GOLDEN: &str = "70656e73746f636b2073657373696f6e20310a00000031b7624bef4207070707070707070707070707070707090909090909\
         09090909090909090909090909090909090909090909090909090000002150474d7246303730373037303730373037303730\
         3730373037303730373037303730373037000000042f9e73d552010101000000839384302f4c7b226c6162656c223a5b3131\

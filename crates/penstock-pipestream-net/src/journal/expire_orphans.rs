@@ -1,5 +1,6 @@
-//! A session of an earlier process that nobody comes back to ends as it would have in memory: in order where its client
-//! had ended its root scope and all of it is there, which a client that survives does before it closes.
+//! The end of a session of an earlier process whose client does not return. It ends as it would
+//! have in memory: in order where the client had ended its root scope and everything in it is
+//! there. A client whose session survives ends its root scope before it closes.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::sink_control::DriverControl;
 use crate::{Error, Result};
 
 impl Waiting {
-    /// Its list gets its last lines, and nothing is kept. Return whether that succeeded.
+    /// Write the last lines of the session's list, and remove its records. Return whether that
+    /// succeeded.
     pub(crate) async fn end(mut self, counters: &Arc<Counters>) -> bool {
         let session = self.owner.session;
         let message = "its client did not come back to the server that was started again".to_owned();
@@ -32,7 +34,7 @@ impl Waiting {
                 events.push(event);
             }
         }
-        // CONNECTION_CLOSE was lost with the server that it was for.
+        // The client had closed a complete session; CONNECTION_CLOSE was lost with the server.
         let end = self.end.or(whole.map(|_| ErrorCode::NoError));
         events.push(SinkEvent::Closed(end.unwrap_or(ErrorCode::IdleTimeout)));
         if end.is_none() {
@@ -50,7 +52,7 @@ impl Waiting {
 
     async fn close(self, counters: &Arc<Counters>, events: Vec<SinkEvent>) -> Result<()> {
         if !self.found.is_closed() {
-            // What the sink would tell it, nobody hears.
+            // No driver reads the sink's notifications.
             let (commands, _) = inbox();
             let session = NewSession {
                 id: self.owner.session.to_string().into(),
@@ -64,7 +66,7 @@ impl Waiting {
                 behind.await;
             }
             drop(sink);
-            // Its records are what the next start tries it with.
+            // On an error the records stay, for a retry at the next start.
             done.await.map_err(|_| Error::io("the list has no last line", "the disk has refused it"))?;
         }
         self.journal.remove().await.map_err(|error| Error::io("cannot remove its records", error))

@@ -1,4 +1,4 @@
-//! What has become of the entities of ours that have a label and have ended, and the digests of scopes, as they are stored.
+//! The stored forms of the outcomes of labelled entities of ours, and of the digests of scopes.
 
 use bytes::Bytes;
 use penstock_pipestream::{EntityKey, ErrorCode, Reason, ScopeDigest, ScopeKey, Status, Ticket};
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use crate::port::Ended;
 use crate::types::Resolution;
 
-/// [`Ended`] in a file.
+/// [`Ended`] as it is stored.
 #[derive(Serialize, Deserialize)]
 struct EndedRecord {
     label: Vec<u8>,
@@ -30,7 +30,7 @@ struct DigestRecord {
     root: [u8; 32],
 }
 
-/// A scope of ours that was released, by its parent.
+/// A released scope of ours, with its parent.
 #[derive(Serialize, Deserialize)]
 struct ReleasedRecord {
     parent: (u16, u32, u32, u32),
@@ -60,11 +60,11 @@ impl From<DigestRecord> for ScopeDigest {
 }
 
 fn encode(record: &impl Serialize) -> Vec<u8> {
-    // Every key is a string and a Vec takes everything, so this does not fail.
+    // This cannot fail: every key is a string, and writes to a `Vec` succeed.
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// The record of a label.
+/// Encode the record of a label.
 pub(super) fn encode_ended(label: &Bytes, ended: &Ended) -> Vec<u8> {
     let Ended { ticket, resolution, digest } = ended;
     encode(&EndedRecord {
@@ -95,7 +95,7 @@ pub(super) fn decode_ended(bytes: &[u8]) -> Option<(Bytes, Ended)> {
     Some((record.label.into(), Ended { ticket, resolution, digest: record.digest.map(Into::into) }))
 }
 
-/// The record of a scope.
+/// Encode the record of a scope.
 pub(super) fn encode_released(parent: EntityKey, digest: &ScopeDigest) -> Vec<u8> {
     encode(&ReleasedRecord { parent: key_fields(parent), digest: digest.into() })
 }

@@ -1,4 +1,5 @@
-//! Sessions that outlive their process: their records on disk, in one log for all sessions of a folder (`penstock-log`).
+//! Journals of sessions that outlive their process: one log on disk for all sessions of a folder
+//! (`penstock-log`).
 //!
 //! ```text
 //!  a server's folder                            a client's folder, for one session
@@ -9,8 +10,9 @@
 //!      00000000000000000001.log.session
 //! ```
 //!
-//! The driver writes what the session has been told before it does anything that follows from it ([`SessionJournal::write`]). One log
-//! serves all sessions, so that a session costs no file, and what sessions say at once shares a write and an `fdatasync`.
+//! The driver writes a session's inputs before it acts on them ([`SessionJournal::write`]). All
+//! sessions share one log, so that a session costs no file, and records of several sessions share a
+//! write and an `fdatasync`.
 
 mod book;
 mod earlier;
@@ -38,24 +40,24 @@ pub(crate) use self::writer::JournalWriter;
 use crate::port::{BoxFuture, Ended, Owner, RecordKind, SessionJournal};
 use crate::types::Resolution;
 
-/// The records of one session, for its driver.
+/// The journal of one session, for its driver.
 #[derive(Debug)]
 pub(crate) struct Journal {
     keeper: Arc<JournalWriter>,
     owner: Owner,
-    /// What its folder in the sink is called.
+    /// The name of the session's folder in the sink.
     sink_folder: Option<String>,
     first_record: FirstRecord,
-    /// Parts of ours that go with the core's next record.
+    /// Parts to be written with the core's next record.
     unwritten: Vec<u8>,
-    /// Entities of ours that have a label and have ended, which goes with that record, too.
+    /// Outcomes of labelled entities of ours, to be written with the same record.
     ended: HashMap<Bytes, Ended>,
-    /// How many have, with those.
+    /// Number of labels that have ended, including those in `ended`.
     known: u32,
-    /// Entities of ours that have a label and are open.
+    /// Labelled entities of ours that are open.
     open: HashMap<Bytes, Ticket>,
     labels: HashMap<EntityKey, Bytes>,
-    /// Digests of the scopes of such entities.
+    /// Digests of the released scopes of open labelled entities.
     released: HashMap<EntityKey, ScopeDigest>,
     /// The digest of our root scope, once that was released.
     root: Option<(EntityKey, ScopeDigest)>,
@@ -64,13 +66,13 @@ pub(crate) struct Journal {
 /// The first record of a session, which is a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FirstRecord {
-    /// It is to be written next.
+    /// The record must be written next.
     Due,
-    /// It is on disk, where this process or an earlier one has written it.
+    /// This process or an earlier one has written the record.
     Written,
 }
 
-/// What a root scope has instead of a parent.
+/// Return the key that stands for the missing parent of a root scope.
 const fn no_entity(scope: u16) -> EntityKey {
     EntityKey { scope, scope_use: 0, entity: 0, entity_use: 0 }
 }
@@ -92,13 +94,13 @@ impl Journal {
         }
     }
 
-    /// The one of a session that an earlier process has begun.
+    /// Create the journal of a session that an earlier process has begun.
     fn restored(keeper: &Arc<JournalWriter>, found: &StoredSession) -> Self {
         let (sink_folder, known) = (found.sink_folder.clone(), keeper.book().labels(found.owner.session));
         Self { sink_folder, first_record: FirstRecord::Written, known, ..Self::new(keeper, found.owner) }
     }
 
-    /// The parts that a snapshot has of its own.
+    /// Return the parts that a snapshot begins with.
     fn beginning(&self) -> Vec<u8> {
         let mut parts = Vec::new();
         put(Kind::Begin, &self.owner.encode(), &mut parts);

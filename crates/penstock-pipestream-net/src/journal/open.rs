@@ -1,4 +1,4 @@
-//! Folders of sessions, at a start.
+//! The opening of folders of sessions at startup.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,10 +23,10 @@ use crate::transport::ResetKey;
 use crate::{Error, Result};
 
 const KEY: &str = "key";
-/// Behind the name of what cannot be restored.
+/// Suffix of the folder of a session that cannot be restored.
 const DAMAGED: &str = ".damaged";
 
-/// The sessions of a server.
+/// The folder in which a server stores its sessions.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     folder: PathBuf,
@@ -34,14 +34,14 @@ pub(crate) struct ServerState {
     pub(crate) keeper: Arc<JournalWriter>,
 }
 
-/// A client's folder.
+/// The folder in which a client stores its session.
 #[derive(Debug)]
 pub(crate) struct ClientState {
     keeper: Arc<JournalWriter>,
 }
 
 impl ServerState {
-    /// Open a folder, which is made if it does not exist, and configure sessions to be stored.
+    /// Open a folder, which is created if it does not exist, and configure sessions to be stored.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<Self> {
         let (lock, key) = take(folder, config)?;
         let mut store = open_store(folder, SERVER, false)?;
@@ -51,12 +51,14 @@ impl ServerState {
         Ok(Self { folder: folder.to_owned(), reset_key: ResetKey::of(key), keeper })
     }
 
-    /// With it the next server on this folder ends the connections of this one, should it die.
+    /// Return the key with which the next server on this folder resets the connections of this one
+    /// after a crash.
     pub(crate) fn reset_key(&self) -> ResetKey {
         self.reset_key.clone()
     }
 
-    /// The sessions that were open when the last server died. What cannot be restored is put aside.
+    /// Restore the sessions that were open when the last server ended. Put aside those that cannot
+    /// be restored.
     pub(crate) fn restore(&self, config: &SessionConfig, sink: &dyn SessionRecovery) -> Vec<Waiting> {
         let mut waiting = Vec::new();
         let sessions = self.keeper.book().sessions();
@@ -76,7 +78,8 @@ impl ServerState {
         waiting
     }
 
-    /// Write what is left of a session to a log of its own. An operator who renames that log to the session's name has it tried again.
+    /// Copy the remains of a session to a log in a folder of its own. If an operator renames that
+    /// folder to the session's name, the next start tries it again.
     fn put_aside(&self, session: SessionId, error: &Error) {
         let aside = self.folder.join(format!("{session}{DAMAGED}"));
         let copy = || {
@@ -84,7 +87,7 @@ impl ServerState {
             let mut entry = copy.entry().map_err(|error| Error::file("cannot read", &aside, error))?;
             make_folder(&PrivateDisk, &aside).map_err(|error| Error::file("cannot make", &aside, error))?;
             let mut store = open_store(&aside, SERVER, true)?;
-            // A start that died may have left the same.
+            // An earlier start that crashed may have left the same log.
             let entry = std::slice::from_mut(&mut entry);
             let written = store.clear().and_then(|()| store.append(entry)).and_then(|()| store.seal());
             written.map_err(|error| Error::file("cannot write to", &aside, error))
@@ -110,12 +113,13 @@ impl ServerState {
             sink.find(&id, found.sink_folder.as_deref(), keys)
                 .map_err(|error| Error::io(format!("cannot read what the sink has of {id}"), error))
         };
-        // Twice: what the sink has is looked for only where that is not known.
+        // Restore twice: the sink is searched only for entities whose end the records do not show.
         let session = restore(Role::Server, config, &found, |_| false)?;
         let open: HashSet<EntityKey> = session.received_open().into_iter().collect();
         let mut in_sink = in_sink(&open)?;
         let session = restore(Role::Server, config, &found, |key| in_sink.has(key))?;
-        // Nothing more can come of it, and readers need not wait until nobody comes back to it.
+        // The session is complete: close its list now, so that readers need not wait until it
+        // expires.
         if session.received_all().is_some()
             && let Err(error) = in_sink.close_list()
         {
@@ -148,7 +152,7 @@ fn open_store(folder: &Path, format: Format, keeps_one: bool) -> Result<Store> {
     Store::open(Arc::new(PrivateDisk), folder, format, keeps_one)
 }
 
-/// What the log holds of a session.
+/// Read a session from the log.
 fn find(keeper: &JournalWriter, session: SessionId) -> io::Result<StoredSession> {
     let records = {
         let book = keeper.book();
@@ -158,7 +162,7 @@ fn find(keeper: &JournalWriter, session: SessionId) -> io::Result<StoredSession>
     StoredSession::read(&records.parts()?)
 }
 
-/// Move sessions from folders of their own to the log of a server; return how many of them are damaged.
+/// Move sessions from folders of their own to a server's log. Return the number of damaged ones.
 pub(super) fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
     let failed = |error: io::Error| Error::file("cannot read", folder, error);
     let mut refused = 0;
@@ -166,7 +170,7 @@ pub(super) fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().and_then(|name| SessionId::parse(name.to_str()?).ok());
         let Some(name) = name.filter(|_| path.is_dir()) else { continue };
-        // What the folder has takes the place of what the log has lost.
+        // The folder's session replaces one that the log has lost or damaged.
         let is_whole = store.book().knows(name) && store.book().check(Some(name)).is_ok();
         let taken = if is_whole { Ok(None) } else { read_folder(&path, name) };
         match taken {
@@ -183,12 +187,12 @@ pub(super) fn take_earlier(store: &mut Store, folder: &Path) -> Result<u64> {
             }
         }
     }
-    // What has gone must not come back over what the sessions are told from now on.
+    // Sync: a removed folder that a crash brings back could revive a session that has ended.
     PrivateDisk.sync_folder(folder).map_err(failed)?;
     Ok(refused)
 }
 
-/// What a folder holds of a session; `None` where it had not begun.
+/// Read the session of a folder. Return `None` if it had not begun.
 fn read_folder(folder: &Path, session: SessionId) -> Result<Option<Entry>> {
     let failed = |error: io::Error| Error::file("cannot read", folder, error);
     let is_its_own = |entry: &Entry| entry.session == session;
@@ -222,8 +226,8 @@ fn restore(
 }
 
 impl ClientState {
-    /// Open a folder, which is made if it does not exist, and configure the session to be stored in it; return the
-    /// unfinished session that it has, if any.
+    /// Open a folder, which is created if it does not exist, and configure the session to be stored
+    /// in it. Return its unfinished session, if any.
     pub(crate) fn open(folder: &Path, config: &mut SessionConfig) -> Result<(Self, Option<(Session, Journal)>)> {
         let failed = |error: io::Error| Error::file("cannot go on with the session in", folder, error);
         let (lock, _) = take(folder, config)?;
@@ -234,14 +238,14 @@ impl ClientState {
             store.append(taken.as_mut_slice()).and_then(|()| store.seal()).map_err(failed)?;
         }
         let session = store.book().sessions().pop();
-        // What the log has lost may be there still.
+        // Check before the removal: the earlier files may still have what the log has lost.
         store.book().check(session).map_err(failed)?;
         earlier::remove(folder).and_then(|()| PrivateDisk.sync_folder(folder)).map_err(failed)?;
         let keeper = JournalWriter::start(store, Some(lock))?;
         let found = session.map(|session| find(&keeper, session)).transpose().map_err(failed)?;
         let session = match found {
             Some(found) if found.end.is_none() => Some(go_on(&keeper, &found, config)?),
-            // Should a crash come first, the next start finds the same.
+            // If a crash undoes this, the next start finds the same session.
             Some(found) => {
                 keeper.forget(found.owner.session);
                 None
@@ -262,7 +266,7 @@ impl SessionJournals for ClientState {
     }
 }
 
-/// Restores a client's session.
+/// Restore a client's session.
 fn go_on(keeper: &Arc<JournalWriter>, found: &StoredSession, config: &mut SessionConfig) -> Result<(Session, Journal)> {
     if let Some(layer2) = &mut config.layer2 {
         layer2.session = Some(found.owner.session);
@@ -285,7 +289,7 @@ fn go_on(keeper: &Arc<JournalWriter>, found: &StoredSession, config: &mut Sessio
     Ok((session, journal))
 }
 
-/// Lock a folder; also return the key of its yield tokens.
+/// Lock a folder. Return the lock and the key of its yield tokens.
 fn take(folder: &Path, config: &mut SessionConfig) -> Result<(FolderLock, [u8; 32])> {
     make_folder(&PrivateDisk, folder).map_err(|error| Error::file("cannot use", folder, error))?;
     let lock = FolderLock::take(folder, ".lock", "another process goes on with what is in there");

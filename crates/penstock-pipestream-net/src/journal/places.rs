@@ -1,5 +1,5 @@
-//! Places of the log, and what is read of them: without the book, which all sessions share, and although their segments be removed
-//! meanwhile.
+//! Places of the log, and reads from them: these need no lock on the book, which all sessions
+//! share, and succeed even if the segments are removed meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,14 +24,15 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// None beyond 4 GiB of a segment, or as many segments, which the log does not come to.
+    /// Create a place. Return `None` for a segment or an offset beyond 32 bits, which the log does
+    /// not reach.
     pub(super) fn new(segment: u64, offset: u64, length: usize) -> Option<Self> {
         let (segment, offset) = (u32::try_from(segment).ok()?, u32::try_from(offset).ok()?);
         Some(Self { segment, offset, length: u32::try_from(length).ok()? })
     }
 }
 
-/// Where a record cannot be read any more, or something is missing.
+/// The place of a damaged or missing record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Damage {
     pub(super) segment: u64,
@@ -51,7 +52,7 @@ pub(super) fn unreadable(folder: &Path, damage: impl Into<Damage>) -> io::Error 
     records::damaged(format!("{}: the record at byte {at} is damaged", path.display()))
 }
 
-/// Files of segments.
+/// The files of the segments of some places.
 #[derive(Debug)]
 pub(super) struct Files {
     folder: Arc<Path>,
@@ -70,7 +71,7 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Append all parts of a record but those of labels.
+    /// Append all parts of a record to `parts`, except those of labels.
     fn read_record(&self, place: Place, parts: &mut Vec<u8>) -> io::Result<()> {
         let body = self.read(place)?;
         let mut rest = read_body(&body).ok_or_else(|| unreadable(&self.folder, place))?.parts;
@@ -84,14 +85,14 @@ impl Files {
         if rest.is_empty() { Ok(()) } else { Err(unreadable(&self.folder, place)) }
     }
 
-    /// Return the part of a label.
+    /// Read the part of a label.
     fn read_label(&self, place: Place) -> io::Result<Vec<u8>> {
         let part = self.read(place)?;
         first_part(&part).ok_or_else(|| unreadable(&self.folder, place))?;
         Ok(part)
     }
 
-    /// Return what has become of a label's entity, if it is recorded at this place.
+    /// Return the outcome of a label's entity, if this place records that label.
     pub(super) fn find(&self, place: Place, label: &Bytes) -> io::Result<Option<Ended>> {
         let part = self.read(place)?;
         let found = first_part(&part).and_then(|(_, body, _)| decode_ended(body));
@@ -100,12 +101,12 @@ impl Files {
     }
 }
 
-/// What counts of a session, as a record that is yet to be read from its places.
+/// The live data of a session, as places from which one record is to be read.
 #[derive(Debug)]
 pub(super) struct Extract {
     pub(super) session: SessionId,
     pub(super) form: Form,
-    /// How many labels have ended.
+    /// Number of labels that have ended.
     pub(super) known: u32,
     /// Records, oldest first.
     pub(super) records: Vec<Place>,
@@ -114,14 +115,14 @@ pub(super) struct Extract {
 }
 
 impl Extract {
-    /// Return all parts but those of labels, oldest first.
+    /// Read all parts except those of labels, oldest first.
     pub(super) fn parts(&self) -> io::Result<Vec<u8>> {
         let mut parts = Vec::new();
         self.records.iter().try_for_each(|place| self.files.read_record(*place, &mut parts))?;
         Ok(parts)
     }
 
-    /// Return the record.
+    /// Read everything into one record.
     pub(super) fn entry(&self) -> io::Result<Entry> {
         let mut parts = self.parts()?;
         for place in &self.labels {

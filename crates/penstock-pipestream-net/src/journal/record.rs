@@ -1,17 +1,17 @@
-//! What the log holds of sessions, and what it says of each.
+//! The records of the log, and their parts.
 //!
 //! ```text
 //! label  session ID (16)
 //! body   session ID (16)  form (1)  labels (4)  number (4), in n, w and m  parts
 //!
-//! form   n  a session begins: nothing before it counts of that ID
-//!        w  the parts stand for all before them, but for those of labels
+//! form   n  a session begins: earlier records of that ID no longer count
+//!        w  the parts replace all before them, except those of labels
 //!        m  more parts
-//!        N, W, M  the same without a number, which the version before this one has written
-//!        G  nothing of the session counts any more
-//!        H  no session: segments below this number (8) do not count, should a crash bring them back
+//!        N, W, M  the same without a number, as the previous version wrote it
+//!        G  the session is removed: none of its records counts
+//!        H  no session: segments below this number (8) do not count, even if a crash restores them
 //!
-//! part   (records.rs)  its kind (1) and what it says
+//! part   (records.rs)  its kind (1) and its content
 //!        B  the session's name, the digest of its client's certificate
 //!        F  the name of its folder in the sink, at a server; the last one counts
 //!        R  a record of the core (core: session/journal.rs); the first is a snapshot
@@ -20,8 +20,10 @@
 //!        E  the session's end, and the core's last record
 //! ```
 //!
-//! Integers are big-endian. `labels` is how many labels have ended, with those in the record: so a `w` tells whether none was
-//! lost. `number` is 0 in an `n`, and one more in each later record of the session: so an `m` tells whether one was lost before it. The ID stands there twice, so that one of the two says whose record is broken.
+//! Integers are big-endian. `labels` is the number of labels that have ended, including those in
+//! the record: so a `w` shows whether one was lost. `number` is 0 in an `n`, and one more in each
+//! later record of the session: so an `m` shows whether a record before it was lost. The ID appears
+//! twice, so that one of the two identifies the owner of a broken record.
 
 use std::io;
 
@@ -31,24 +33,25 @@ use penstock_pipestream::SessionId;
 
 use crate::port::Owner;
 
-/// Behind the number of a segment.
+/// Suffix of a segment's file name, after its number.
 pub(super) const SUFFIX: &str = ".log.session";
-/// The log of a server's folder.
+/// The format of the log of a server's folder.
 pub(super) const SERVER: Format =
     Format { kind: *b"server 3", suffix: SUFFIX, what: "the journal of a server's sessions", segment: 16 << 20 };
-/// The log of a client's folder.
+/// The format of the log of a client's folder.
 pub(super) const CLIENT: Format =
     Format { kind: *b"client 3", suffix: SUFFIX, what: "the journal of a client's session", ..SERVER };
-/// The kind of both before they had one each. Its segments do not say whose they are, so both ends take them.
+/// The former kind of both logs. It does not show which end wrote a segment, so both ends accept
+/// it.
 pub(super) const EARLIER_KIND: [u8; 8] = *b"session2";
-/// No part is longer: a snapshot has what waits for a million entities.
+/// Maximum length of a part: a snapshot has the state of up to a million entities.
 pub(super) const MAX_PART: usize = 1 << 30;
-/// Bytes of the shortest body, which is what stands before the number and the parts.
+/// Length of the shortest body: the fields before the number and the parts.
 pub(super) const SHORTEST: usize = 21;
 /// Bytes before the parts of a record with a number.
 const HEAD: usize = SHORTEST + 4;
 
-/// What a part says.
+/// The kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Begin,
@@ -74,25 +77,25 @@ impl Kind {
     }
 }
 
-/// Append a part.
+/// Append a part to `parts`.
 pub(super) fn put(kind: Kind, body: &[u8], parts: &mut Vec<u8>) {
     records::append(&[&[kind.letter()], body].concat(), parts);
 }
 
-/// The first part: its kind, what it says, and how many bytes it has; `None` where there is no whole one.
+/// Return the kind, the body and the whole length of the first part; `None` if it is not whole.
 pub(super) fn first_part(parts: &[u8]) -> Option<(Kind, &[u8], usize)> {
     let (part, rest) = records::first(parts, MAX_PART)?;
     let (kind, body) = read_part(part)?;
     Some((kind, body, parts.len() - rest.len()))
 }
 
-/// What a part's bytes say.
+/// Decode a part.
 pub(super) fn read_part(part: &[u8]) -> Option<(Kind, &[u8])> {
     let (letter, body) = part.split_first()?;
     Some((Kind::ALL.into_iter().find(|kind| kind.letter() == *letter)?, body))
 }
 
-/// What a record does with those before it.
+/// The effect of a record on those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     New,
@@ -132,15 +135,15 @@ impl Form {
     }
 }
 
-/// A record that is read.
+/// A record that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct View<'a> {
     pub(super) session: SessionId,
     pub(super) form: Form,
     pub(super) labels: u32,
-    /// Its number among the session's records.
+    /// The record's number in its session.
     pub(super) number: Option<u32>,
-    /// Bytes before the parts.
+    /// Number of bytes before the parts.
     pub(super) head: usize,
     pub(super) parts: &'a [u8],
 }
@@ -159,7 +162,7 @@ pub(super) fn read_body(body: &[u8]) -> Option<View<'_>> {
     Some(View { session, form, labels, number, head: body.len() - parts.len(), parts })
 }
 
-/// A record that is written.
+/// A record to be written.
 #[derive(Debug)]
 pub(super) struct Entry {
     head: [u8; HEAD],
@@ -171,7 +174,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Make a record. Its number comes when it is appended.
+    /// Create a record. It gets its number when it is appended.
     pub(super) fn new(session: SessionId, form: Form, labels: u32, parts: Vec<u8>) -> Self {
         let mut head = [0; HEAD];
         let fields = session.bytes().iter().copied().chain([form.letter()]).chain(labels.to_be_bytes());
@@ -184,18 +187,18 @@ impl Entry {
         self.head.iter_mut().skip(SHORTEST).zip(number.to_be_bytes()).for_each(|(to, from)| *to = from);
     }
 
-    /// Return what stands before the parts.
+    /// Return the bytes before the parts.
     fn head(&self) -> &[u8] {
         let length = if self.form.has_number() { HEAD } else { SHORTEST };
         self.head.get(..length).unwrap_or_default()
     }
 
-    /// Nothing of the session counts any more.
+    /// Create the record that removes a session.
     pub(super) fn gone(session: SessionId) -> Self {
         Self::new(session, Form::Gone, 0, Vec::new())
     }
 
-    /// Segments below this number do not count.
+    /// Create the record by which segments below this number do not count.
     pub(super) fn horizon(number: u64) -> Self {
         Self::new(SessionId::new([0; 16]), Form::Horizon, 0, number.to_be_bytes().to_vec())
     }
@@ -234,15 +237,16 @@ impl Owner {
     }
 }
 
-/// What the parts of a session say, but for labels.
+/// The decoded parts of a session, except those of labels.
 #[derive(Debug)]
 pub(super) struct StoredSession {
     pub(super) owner: Owner,
-    /// Its folder in the sink; none where a server wrote this that kept no names, or died before it had one.
+    /// The session's folder in the sink; `None` if the server ended before it had one, or its
+    /// version stored no names.
     pub(super) sink_folder: Option<String>,
     pub(super) core: Vec<Vec<u8>>,
     pub(super) released: Vec<Vec<u8>>,
-    /// The code that it has ended with.
+    /// The code that the session has ended with.
     pub(super) end: Option<u64>,
 }
 

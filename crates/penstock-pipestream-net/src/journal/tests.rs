@@ -1,4 +1,5 @@
-//! The log of sessions against a model, on a disk in memory that loses power, is full, and breaks.
+//! Tests of the log of sessions against a model, on a disk in memory that loses power, is full or
+//! fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,7 +25,7 @@ mod folders;
 
 /// Segments of a few records each.
 const SMALL: Format = Format { segment: 1_024, ..SERVER };
-/// What is told to sessions of a run.
+/// Number of records in a run.
 const STEPS: u8 = 60;
 
 fn folder() -> &'static Path {
@@ -58,7 +59,7 @@ pub(super) fn owner(session: u8) -> Owner {
     Owner { session: SessionId::new([session; 16]), certificate: Some([9; 32]) }
 }
 
-/// What a session was told, and its labels.
+/// The core records of a session, by their numbers, and its labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Told {
     core: Vec<u8>,
@@ -68,7 +69,7 @@ struct Told {
 type Model = BTreeMap<u8, Told>;
 
 impl Told {
-    /// The record that tells it a number, with a label of that number or without.
+    /// Create the record with a number, and with or without a label of that number.
     fn tell(&mut self, session: u8, form: Form, number: u8, has_label: bool) -> Entry {
         let mut parts = Vec::new();
         if form == Form::New {
@@ -92,12 +93,12 @@ fn open(disk: &MemoryDisk) -> Store {
     try_open(disk).unwrap()
 }
 
-/// What has become of a label's entity.
+/// Return the outcome of a label's entity.
 fn ended_of(book: &Book, session: SessionId, number: u8) -> Option<Ended> {
     book.find(session, &label(number)).and_then(|(place, files)| files.find(place, &label(number)).unwrap())
 }
 
-/// What the log holds of a session; `None` where something of it is damaged.
+/// Read a session from the log; `None` if something of it is damaged.
 fn found(store: &Store, session: u8) -> Option<Told> {
     let (book, id) = (store.book(), owner(session).session);
     book.check(Some(id)).ok()?;
@@ -117,7 +118,7 @@ fn all_found(store: &Store) -> Model {
     sessions.iter().map(|id| (id.bytes()[0], found(store, id.bytes()[0]).unwrap())).collect()
 }
 
-/// What is told to three sessions and to one that is idle.
+/// The random records of three sessions, and the single record of an idle one.
 struct Steps {
     rng: Rng,
     model: Model,
@@ -128,7 +129,7 @@ impl Steps {
         Self { rng: Rng::with_seed(5), model: Model::new() }
     }
 
-    /// The session of a step, and its record.
+    /// Return the session of a step, and its record.
     fn step(&mut self, number: u8) -> (u8, Entry) {
         let session = if number == 0 { 9 } else { self.rng.u8(1..4) };
         let form = match (self.model.contains_key(&session), self.rng.u8(0..10)) {
@@ -150,7 +151,7 @@ fn try_open(disk: &MemoryDisk) -> Option<Store> {
     Store::open(Arc::new(disk.clone()), folder(), SMALL, false).ok()
 }
 
-/// All steps, until something fails. Gives what sessions were told durably, and what they may have been told.
+/// Run all steps until one fails. Return the durable sessions, and those that may be on disk.
 fn run(disk: &MemoryDisk) -> (Model, Model) {
     let mut steps = Steps::new();
     let Some(mut store) = try_open(disk) else { return (Model::new(), Model::new()) };
@@ -170,7 +171,7 @@ fn what_sessions_were_told_is_there_wherever_the_power_goes() {
     let whole = MemoryDisk::default();
     let (model, _) = run(&whole);
     assert!(model.len() > 2 && model[&9].core == [0]);
-    // What counts of the idle session has left the segments that it was in, and at most as much lies there as a log may have.
+    // The idle session's data was moved from its first segment, and the log is within its limit.
     let names = whole.list(folder()).unwrap();
     let bytes: usize = names.iter().map(|name| whole.read(&folder().join(name)).unwrap().len()).sum();
     let live = open(&whole.copy()).book().all_live();
@@ -189,7 +190,7 @@ fn what_sessions_were_told_is_there_wherever_the_power_goes() {
                 there == durable || there == pending,
                 "call {call}, {seed}: {there:?}, not {durable:?}, {pending:?}"
             );
-            // What a start has found is durable, and it goes on.
+            // What a start has found is durable, and the log takes more records.
             let mut told = Told::default();
             store.write(vec![told.tell(5, Form::New, 1, true)]).unwrap();
             drop(store);
@@ -313,7 +314,7 @@ fn a_snapshot_stands_for_what_was_before_it_and_a_client_keeps_nothing_of_a_sess
     drop(store);
     let mut store = on_disk(dir.path(), true);
     assert_eq!(found(&store, 1), Some(Told { core: vec![8, 3], labels: BTreeSet::from([2]) }));
-    // Another one takes its place, should its end not have been stored.
+    // Another session replaces this one, whose end may not have been stored.
     store.write(vec![told.tell(2, Form::New, 4, false)]).unwrap();
     assert_eq!(all_found(&store).into_keys().collect::<Vec<_>>(), [2]);
     store.write(vec![Entry::gone(owner(2).session)]).unwrap();

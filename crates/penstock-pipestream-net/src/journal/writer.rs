@@ -1,4 +1,5 @@
-//! The log of a folder, and the thread that writes it. Whatever all sessions have said while it was busy becomes durable together.
+//! The log of a folder, and the thread that writes it. All records that arrive while the thread is
+//! busy become durable together.
 
 use std::io;
 use std::path::Path;
@@ -20,29 +21,29 @@ use crate::journal::record::{Entry, Form};
 use crate::port::Ended;
 use crate::{Error, Result};
 
-/// How many times as many bytes as count may lie in the log, and how many segments beyond that.
+/// Maximum size of the log: this multiple of its live bytes, plus `BEYOND` segments.
 const TIMES: u64 = 2;
 const BEYOND: u64 = 2;
-/// How many segments' bytes are said again at once, so that segments can go.
+/// Maximum number of live bytes, in segments, that are rewritten at once to free segments.
 const RESCUED: u64 = 4;
-/// Bytes that are appended at once, at most.
+/// Maximum number of bytes that are appended at once.
 const MOST: u64 = 1 << 31;
 
-/// The log, with what it holds.
+/// The log and its index.
 #[derive(Debug)]
 pub(super) struct Store {
     disk: Arc<dyn Disk>,
     log: Log,
-    /// Bytes of a segment.
+    /// Size of a segment in bytes.
     segment: u64,
     book: Arc<Mutex<Book>>,
-    /// One session at a time: when it has ended the segments go.
+    /// Whether the log has one session at a time, whose end removes all segments.
     keeps_one: bool,
-    /// The segment that was appended to when the log was last looked through for what can go.
+    /// The open segment when the log was last searched for removable segments.
     looked_at: Option<u64>,
-    /// How many bytes the log has when that is tried again, after the disk did not take it.
+    /// Size of the log from which the search is retried after a disk error.
     patience: u64,
-    /// Sessions that have ended, of which the disk did not take that.
+    /// Ended sessions whose removal the disk refused to store.
     owed: Vec<SessionId>,
 }
 
@@ -54,7 +55,7 @@ enum Removal {
 }
 
 impl Store {
-    /// Read a folder that this process has locked.
+    /// Open the log of a folder that this process has locked.
     pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, format: Format, keeps_one: bool) -> Result<Self> {
         let mut book = Book::new(folder, keeps_one);
         let mut log = Log::open(Arc::clone(&disk), folder, format, &mut book).map_err(penstock_io::Error::from)?;
@@ -75,7 +76,8 @@ impl Store {
             return Ok(());
         }
         self.book().number(entries);
-        // Beyond it a place in the segment has no number, which would be known only once the records count.
+        // Beyond this length a place may not fit into 32 bits, which would show only after the
+        // write.
         let length = entries.iter().fold(0, |sum: u64, entry| sum.saturating_add(entry.length() as u64));
         if length > MOST {
             return Err(io::Error::other(format!(
@@ -94,8 +96,9 @@ impl Store {
 
     /// Remove all segments, because the only session has ended.
     ///
-    /// Where there are several, a crash in the middle must not leave the session without its end: the log says that it is gone
-    /// before they go. A full disk does not take that, so there they go newest first, and what is left is the session's beginning.
+    /// After a crash between the removals of several segments, the session must not be there
+    /// without its end. So its removal is recorded first. Where a full disk refuses that record,
+    /// the newest segments are removed first, so that the rest is the session's beginning.
     fn end_only(&mut self) -> io::Result<()> {
         let several = self.log.segments().nth(1).is_some();
         let mut gone: Vec<_> = self.book().sessions().into_iter().map(Entry::gone).collect();
@@ -103,14 +106,14 @@ impl Store {
         self.remove_all(if says_gone { Removal::OldestFirst } else { Removal::NewestFirst })
     }
 
-    /// Remove all segments; nothing in them counts.
+    /// Remove all segments, whose records are not needed.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         self.remove_all(Removal::NewestFirst)
     }
 
     /// Remove all segments in this order, durably.
     fn remove_all(&mut self, order: Removal) -> io::Result<()> {
-        // First, so that no place of a segment that has gone is looked up, whatever fails below.
+        // Clear the book first, so that it has no place in a removed segment, whatever fails below.
         self.book().clear();
         let mut numbers: Vec<_> = self.log.segments().map(|(number, _)| number).collect();
         match order {
@@ -121,27 +124,28 @@ impl Store {
         self.disk.sync_folder(self.log.folder())
     }
 
-    /// Say of all records that they are durable: else a start takes the last one, where it is damaged, for a write that was cut.
+    /// Mark all records as durable: otherwise a start takes a damaged last record for a write that
+    /// was cut off.
     pub(super) fn seal(&mut self) -> io::Result<()> {
         self.log.seal()
     }
 
-    /// Append records, and those of ended sessions that an earlier write could not store.
+    /// Append records, and removals of ended sessions that an earlier write could not store.
     pub(super) fn write(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
         let ends = |entry: &Entry| self.keeps_one && entry.form == Form::Gone;
         if let Some(end) = entries.iter().rposition(ends) {
             let ended = self.end_only();
-            // What is said after it is of the next session.
+            // The entries after the removal belong to the next session.
             entries.drain(..=end);
             if entries.is_empty() {
                 return ended;
             }
             if let Err(error) = ended {
-                // The next session takes the place of the one that stays.
+                // The first record of the next session replaces the one whose segments stay.
                 tracing::warn!(folder = %self.log.folder().display(), %error, "the segments of a session that has ended stay");
             }
         }
-        // In front: a session that has begun since may have the ID of one that has ended.
+        // Put these first: a session that has begun since may have the ID of one that has ended.
         entries.splice(..0, self.owed.drain(..).map(Entry::gone));
         let written = self.append(&mut entries);
         if written.is_err() {
@@ -151,8 +155,8 @@ impl Store {
         written
     }
 
-    /// When a segment was begun: removes those at the log's beginning of which nothing counts, and says again what counts of the
-    /// others, where most of the log does not.
+    /// Once a new segment was begun, remove the oldest segments that have no live bytes, and
+    /// rewrite the live bytes of others while most of the log is dead.
     pub(super) fn tidy(&mut self) {
         let open = self.log.open_segment();
         let bytes = self.log.bytes().load(Ordering::Relaxed);
@@ -165,7 +169,7 @@ impl Store {
         self.looked_at = self.log.open_segment();
     }
 
-    /// Remove the segments at the log's beginning of which nothing counts. This needs room for one short record.
+    /// Remove the oldest segments without live bytes. This needs room for one short record.
     fn remove_dead(&mut self, open: u64) -> io::Result<()> {
         let dead: Vec<_> = {
             let book = lock(&self.book);
@@ -179,7 +183,8 @@ impl Store {
         Ok(())
     }
 
-    /// Say again what counts of the oldest segments, where most of the log does not, and remove them.
+    /// Rewrite the live bytes of the oldest segments while most of the log is dead, and remove
+    /// them.
     fn remove_oldest(&mut self, open: u64) -> io::Result<()> {
         let (horizon, victims) = {
             let book = lock(&self.book);
@@ -201,7 +206,7 @@ impl Store {
             (last + 1, victims)
         };
         let (mut entries, mut bytes) = (Vec::new(), 0);
-        // Each record stands alone, so that a crash may come between.
+        // Each record is valid alone, so that a crash between two appends does no harm.
         let sessions = self.book().sessions();
         for session in sessions {
             let rescued = self.book().rescue(session, horizon);
@@ -214,21 +219,23 @@ impl Store {
             }
         }
         self.append(&mut entries)?;
-        // Only now, so that these stand for the segments, whichever of them a crash brings back.
+        // Only now: the rewritten records replace the segments, even those that a crash brings
+        // back.
         self.append(&mut [Entry::horizon(horizon)])?;
         self.log.remove(victims);
         Ok(())
     }
 }
 
-/// What waits for the thread.
+/// A record that waits for the thread.
 #[derive(Debug)]
 struct Pending {
     entry: Entry,
     done: oneshot::Sender<io::Result<()>>,
 }
 
-/// The thread's end of it. Dropped with the keeper, before another process may have the folder.
+/// The thread's part of the journal. It is dropped with the [`JournalWriter`], before another
+/// process may lock the folder.
 #[derive(Debug)]
 struct StoreWriter {
     store: Store,
@@ -250,7 +257,7 @@ impl Writer for StoreWriter {
         let written = self.store.write(entries);
         for done in waiting {
             let same = written.as_ref().copied().map_err(|error| io::Error::new(error.kind(), error.to_string()));
-            // A caller that has gone hears nothing.
+            // The caller may have stopped waiting.
             let _ = done.send(same);
         }
         self.counters.commits.observe(began.elapsed());
@@ -260,14 +267,15 @@ impl Writer for StoreWriter {
 
 impl Drop for StoreWriter {
     fn drop(&mut self) {
-        // What breaks from now on is damage. Without it the next start takes the last record for one that was being written.
+        // After the seal, any change is damage. Without it, the next start takes a broken last
+        // record for a write that was cut off.
         if let Err(error) = self.store.log.seal() {
             tracing::debug!(%error, "the journal of sessions cannot be sealed");
         }
     }
 }
 
-/// The end of the records of all sessions of a folder.
+/// The handle by which all sessions of a folder write and find records.
 #[derive(Debug)]
 pub(crate) struct JournalWriter {
     book: Arc<Mutex<Book>>,
@@ -276,7 +284,7 @@ pub(crate) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Start the thread. The folder stays locked until the keeper is dropped.
+    /// Start the thread. The folder stays locked until the returned value is dropped.
     pub(super) fn start(store: Store, lock: Option<FolderLock>) -> Result<Arc<Self>> {
         let (book, counters) = (Arc::clone(&store.book), Arc::new(JournalCounters::default()));
         let writer = StoreWriter { store, counters: Arc::clone(&counters), _lock: lock };
@@ -289,13 +297,14 @@ impl JournalWriter {
         lock(&self.book)
     }
 
-    /// Return what has become of a label's entity of a session.
+    /// Return the outcome of a label's entity.
     pub(super) fn find(&self, session: SessionId, label: &Bytes) -> io::Result<Option<Ended>> {
         let found = self.book().find(session, label);
         found.map_or(Ok(None), |(place, files)| files.find(place, label))
     }
 
-    /// Pass a record to the thread; the answer arrives when the record is durable, and is an error if the thread has ended.
+    /// Pass a record to the thread. The answer arrives when the record is durable; it is an error if
+    /// the thread has ended.
     fn push(&self, entry: Entry) -> oneshot::Receiver<io::Result<()>> {
         let (done, answer) = oneshot::channel();
         drop(self.commit.push(Pending { entry, done }));
@@ -307,15 +316,16 @@ impl JournalWriter {
         self.push(entry).await.unwrap_or_else(|_| Err(io::Error::other("the thread that stores sessions has ended")))
     }
 
-    /// Give up a share of it. The last one waits for the disk, which would hold up every session of the IO thread.
+    /// Drop a reference. Dropping the last one waits for the disk, which would block all sessions
+    /// on the IO thread.
     pub(super) async fn close(self: Arc<Self>) {
         if let Some(last) = Arc::into_inner(self) {
-            // A panic has been told.
+            // A panic was already reported.
             let _ = spawn_blocking(move || drop(last)).await;
         }
     }
 
-    /// Nothing of a session is needed any more. No caller waits for that: where a crash comes first it is there as before.
+    /// Remove a session without waiting: if a crash comes first, the session is there as before.
     pub(super) fn forget(&self, session: SessionId) {
         drop(self.push(Entry::gone(session)));
     }

@@ -46,34 +46,35 @@ pub trait ClaimChecks: fmt::Debug + Send + Sync {
     /// Return the claim checks that a session has redeemed and that are not settled.
     fn redeemed_by(&self, session: SessionId) -> HashSet<u64>;
 
-    /// Settle the claim checks that a session has redeemed and that are not settled: they have failed with the session.
+    /// Settle the claim checks that a session has redeemed and that are not settled, as failed.
     fn fail_redeemed(&self, by: SessionId) {
         for id in self.redeemed_by(by) {
             self.settle(id, by, Status::Failed);
         }
     }
 
-    /// Settle the claim checks that sessions of an earlier process had redeemed and not sent, except for the sessions
-    /// that continue.
+    /// Settle the claim checks that sessions of an earlier process redeemed without an outcome, as
+    /// failed, except for those of sessions that continue.
     fn fail_left(&self, goes_on: &dyn Fn(SessionId) -> bool);
 
     /// Return how many claim checks are stored.
     fn count(&self) -> u64;
 
-    /// Return the first claim checks whose expiry and ID follow this, in that order.
+    /// Return at most `max` claim checks that follow this expiry and ID, in that order.
     ///
     /// # Errors
     ///
-    /// Where not all are known, because the store is damaged or cannot be read.
+    /// An error if not all are known, because the store is damaged or cannot be read.
     fn page(self: Arc<Self>, after: (u64, u64), max: usize) -> Result<Vec<ClaimRow>>;
 
     /// Return the claim checks that may be redeemed, in the order in which they were issued.
     fn open_rows(&self) -> Vec<ClaimRow>;
 
-    /// Wait for claim checks that are open and have a higher number, and return them with the number of the last one.
+    /// Wait for open claim checks with a higher number, and return them with the last one's number.
     fn fresh(self: Arc<Self>, after: u64) -> BoxFuture<'static, (Vec<ClaimRow>, u64)>;
 
-    /// Note that from now on a sink stores what is settled without a session; return what was settled so far.
+    /// Note that from now on a sink stores what is settled without a session. Return what was
+    /// settled so far.
     fn note_in_sink(&self) -> Vec<ClaimRow>;
 
     /// Return the row that a sink is to store for a claim check that was settled without a session.
@@ -89,7 +90,7 @@ pub trait ClaimChecks: fmt::Debug + Send + Sync {
 /// How often a limit of claim checks was exceeded.
 #[derive(Debug, Default)]
 pub struct ClaimCounters {
-    /// None could be issued: there were too many, or their entities took too much room.
+    /// Claim checks that were not issued, because there were too many or they took too much room.
     pub full: AtomicU64,
     /// Redemptions that were too late.
     pub expired: AtomicU64,

@@ -19,7 +19,7 @@ pub(crate) trait SessionJournals: fmt::Debug + Send + Sync {
 
 /// The records of one session, by which it outlives its process.
 pub(crate) trait SessionJournal: fmt::Debug + Send + Sync {
-    /// Return whether the next record is to be a snapshot.
+    /// Return whether the next record must be a snapshot.
     fn wants_snapshot(&self) -> bool;
 
     /// Return whether a record was written.
@@ -31,11 +31,11 @@ pub(crate) trait SessionJournal: fmt::Debug + Send + Sync {
     /// Remove the records of a session that has ended.
     fn remove(self: Box<Self>) -> BoxFuture<'static, io::Result<()>>;
 
-    /// Keep the records for the next process, which may have them once the last journal is closed.
+    /// Keep the records for the next process, which may open them once the last journal is closed.
     fn close(self: Box<Self>) -> BoxFuture<'static, ()>;
 
-    /// Note the name of the session's folder in the sink. It is durable with the next record, so before the sink begins
-    /// with an entity.
+    /// Note the name of the session's folder in the sink. It is durable with the next record, so
+    /// before the sink stores anything of an entity.
     fn note_sink_folder(&mut self, name: &str);
 
     /// Note that an entity of ours was announced with a label.
@@ -66,11 +66,11 @@ pub(crate) trait SessionJournal: fmt::Debug + Send + Sync {
     /// Note that an entity of ours has its terminal status.
     fn note_ended(&mut self, key: EntityKey, resolution: &Resolution);
 
-    /// Count the session as one that its client did not come back to.
+    /// Count the session as one whose client did not return.
     fn count_in_vain(&self);
 }
 
-/// What a record of the core stands for.
+/// The kind of a record of the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// The session's state. It replaces all records before it.

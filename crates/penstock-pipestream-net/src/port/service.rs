@@ -16,15 +16,15 @@ pub trait PortService: fmt::Debug + Send + Sync {
     /// Return the protocol's name in the handshake.
     fn alpn(&self) -> &'static [u8];
 
-    /// Return whether its clients must have a certificate where those of sessions must.
+    /// Return whether its clients need a certificate where clients of sessions need one.
     fn certificates(&self) -> ClientCertificates;
 
     /// Serve a connection to its end.
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()>;
 }
 
-/// Connect to a [`PortService`], over the socket that all clients of this process share. The IO thread calls it,
-/// because the connection's task lives there.
+/// Connect to a [`PortService`], over the socket that all clients of this process share. Call this
+/// on the IO thread, where the connection's task runs.
 ///
 /// # Errors
 ///

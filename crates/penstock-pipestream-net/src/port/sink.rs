@@ -19,7 +19,7 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
     /// Open a session.
     fn open(&self, session: NewSession) -> BoxFuture<'static, Result<OpenSession>>;
 
-    /// Return how it takes the streams of a connection.
+    /// Return how the sink takes the streams of a connection.
     fn intake(&self) -> Intake {
         Intake::Concurrent
     }
@@ -29,12 +29,13 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Return whether it stores what was settled without a session.
+    /// Return whether the sink stores claim checks that were settled without a session.
     fn keeps_settled(&self) -> bool {
         false
     }
 
-    /// Store what was settled without a session; rows that are already stored are not stored twice. Blocks on the disk.
+    /// Store claim checks that were settled without a session, except rows that are already stored.
+    /// Blocks on the disk.
     ///
     /// # Errors
     ///
@@ -62,8 +63,8 @@ pub trait EntitySink: fmt::Debug + Send + Sync {
 
 /// Looks up the sessions of an earlier process in a sink.
 pub trait SessionRecovery {
-    /// Find the stored part of a session, as far as it concerns these entities. Without the name of its folder it is the
-    /// last one that had its ID. Blocks on the disk.
+    /// Find the stored part of a session, as far as it concerns these entities. Without `folder`,
+    /// return the last session with this ID. Blocks on the disk.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ pub struct NewSession {
     pub defer: Option<Arc<DeferTypes>>,
     /// The SHA-256 of the client's certificate, if it has shown one.
     pub certificate: Option<[u8; 32]>,
-    /// Source of its handle; `None` where no client can come back to it.
+    /// Source of its handle; `None` where no client can return to it.
     pub handle: Option<HandleSource>,
 }
 
@@ -123,8 +124,8 @@ pub trait SinkSession: fmt::Debug + Send + Sync {
     /// Take entities that may be received: verify them, store them, and notify the session of the outcome of each.
     fn deliver(&self, entities: EntityBatch<'_>);
 
-    /// Take the driver's events, in order. `Some`: the sink has fallen far behind, and takes them when the future is
-    /// done; the driver waits, and so holds the peer back.
+    /// Take the driver's events, in order. Return `Some` if the sink has fallen far behind: it
+    /// takes them when the future completes, and the driver waits, which holds the peer back.
     fn observe(&self, events: Vec<SinkEvent>) -> Option<BoxFuture<'_, ()>>;
 
     /// Create a spool in which the chunks of an entity are assembled. Blocks on the disk.
@@ -139,7 +140,7 @@ pub trait SinkSession: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Wait until the lines of observed events are durable. Return false if the disk has refused some.
+    /// Wait until the lines of observed events are durable. Return false if the disk refused any.
     fn flush(&self) -> BoxFuture<'_, bool> {
         ready(true).boxed()
     }
@@ -224,12 +225,12 @@ pub enum SinkEvent {
 pub struct SinkLimits {
     /// The headers of open entities had too many bytes.
     pub headers: u64,
-    /// FAILED lines that waited took too much room.
+    /// Pending FAILED lines took too much room.
     pub lines: u64,
 }
 
-/// Entities that are handed over together. The tie of each to its session is added when it is taken: a reference count
-/// that two threads change alternately costs as much as a small entity's hash.
+/// Entities that are handed over together. Each gets its link to the session when it is taken: a
+/// reference count that two threads change alternately costs as much as a small entity's hash.
 #[derive(Debug)]
 pub struct EntityBatch<'a> {
     entities: Vec<(QueuedEntity, OwnedSemaphorePermit)>,
@@ -255,7 +256,7 @@ impl<'a> IntoIterator for EntityBatch<'a> {
     }
 }
 
-/// The entities of a batch. Each keeps its place until it is dropped.
+/// The entities of a batch. Each keeps its permit until it is dropped.
 #[derive(Debug)]
 pub struct Entities<'a> {
     entities: vec::IntoIter<(QueuedEntity, OwnedSemaphorePermit)>,

@@ -32,7 +32,8 @@ fn many_are_sent_taken_and_completed_together() {
     let (_pair, client, server) = both();
     let payload = |n: u32| Payload::bytes(n.to_be_bytes().repeat(1 + n as usize % 5_000));
     let mut items: Vec<_> = (0..600).map(|n| (draft("x/y"), payload(n))).collect();
-    // It is refused before it is announced: it takes no ID, and the others keep their order.
+    // This draft is refused before its announcement: it takes no ID, and the others keep their
+    // order.
     items[300].0.layer = 9;
     let sending = spawn({
         let client = client.clone();
@@ -59,7 +60,7 @@ fn many_are_sent_taken_and_completed_together() {
 fn of_a_batch_that_is_sent_whole_the_announced_entities_are_given_up_after_an_error() {
     let (_pair, client, server) = both();
     let items = |count| (0..count).map(|_| (draft("x/y"), Payload::bytes(&b"x"[..]))).collect::<Vec<_>>();
-    // The driver gets the refused one after the first 256.
+    // The refused draft is in the second batch, after the first 256 entities.
     let mut wrong = items(300);
     wrong[280].0.layer = 9;
     block(client.send_all(wrong)).unwrap_err();
@@ -77,7 +78,7 @@ fn of_a_batch_that_is_sent_whole_the_announced_entities_are_given_up_after_an_er
     assert_eq!(tickets.iter().map(|ticket| ticket.key.entity).collect::<Vec<_>>(), [300, 301, 302]);
     let taking = spawn(async move {
         while let Some(entity) = server.next_entity().await.unwrap() {
-            // Those that were given up have failed.
+            // An error means that the entity was given up.
             let _ = entity.complete().await;
         }
     });
@@ -128,7 +129,7 @@ fn a_caller_takes_entities_and_decides() {
 #[test]
 fn a_wrong_payload_is_an_error_for_its_reader() {
     let (pair, sessions) = pair();
-    // The larger one is not collected, and fits into the stream's window.
+    // The larger payload is not collected in memory, and fits into the stream's window.
     for size in [5, 100_000] {
         run(async {
             let mut peer = RawClient::agreed(&pair).await;
@@ -199,7 +200,7 @@ fn a_caller_that_takes_nothing_holds_the_sender_back_but_not_stream_0() {
     let payload = vec![5; 400_000];
     let mut sent = 0;
     let deadline = Instant::now() + Duration::from_secs(3);
-    // More than all windows and queues together hold.
+    // Send more than all windows and queues together hold.
     while wait(client.send(draft("x/y"), Payload::bytes(payload.clone())), Some(deadline), &mut || Ok(())).is_ok() {
         sent += 1;
         assert!(sent < 500, "nothing held the sender back");

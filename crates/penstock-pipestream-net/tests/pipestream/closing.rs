@@ -1,4 +1,4 @@
-//! A connection that is closed while much is on its way.
+//! A connection that is closed while its congestion window is full.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -16,7 +16,7 @@ use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, Runtime as _, TokioRuntime
 use crate::raw::{RawClient, eventually, run};
 use crate::support::{Pair, anywhere, draft};
 
-/// A socket that loses what it sends, from a certain moment on.
+/// A socket that loses everything it sends while it is mute.
 #[derive(Debug)]
 struct Mute {
     inner: Arc<dyn AsyncUdpSocket>,
@@ -68,7 +68,8 @@ fn a_peer_whose_acknowledgements_are_missing_learns_why_the_connection_ends() {
             let session = session.clone();
             async move { session.send(draft("x/y"), Payload::bytes(vec![7; 900_000])).await }
         });
-        // More than the window of a connection that has just begun: the server waits for an acknowledgement.
+        // The payload is larger than the window of a new connection, so the server waits for an
+        // acknowledgement.
         eventually("the window is full", || peer.connection.stats().udp_rx.bytes - before > 10_000).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let sent = peer.connection.stats().udp_rx.bytes - before;

@@ -1,4 +1,5 @@
-//! Helpers that tests of the driver share, whatever takes their entities: a server, and a client that trusts it.
+//! Helpers that the tests of the driver share, whatever their sink is: a server, and a client that
+//! trusts it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

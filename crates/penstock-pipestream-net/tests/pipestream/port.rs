@@ -13,15 +13,15 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::common::{Pair, block, draft, eventually};
 
-/// A sink that records its input, and refuses what it is configured to refuse.
+/// A sink that records its calls, and refuses payloads of the type `no/thanks`.
 #[derive(Debug, Default)]
 struct Memory {
     calls: Mutex<Vec<String>>,
-    /// The sink is far behind until this fires.
+    /// If present, the sink is behind with its events until this fires.
     behind: Option<Arc<Notify>>,
 }
 
-/// One session's place in it. Its end is the end of the session.
+/// One session's place in the sink. Dropping it ends the session's part in the sink.
 #[derive(Debug)]
 struct Place {
     sink: Arc<Memory>,

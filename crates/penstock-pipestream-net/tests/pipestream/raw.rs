@@ -1,4 +1,4 @@
-//! A peer made of bare quinn and the core's frames, which does what our client never would.
+//! A peer made of plain quinn and the core's frames, which does what our client never would.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::support::{PATIENCE, Pair, anywhere};
 
-/// A client that speaks frame by frame.
+/// A client that sends and reads single frames.
 pub(crate) struct RawClient {
     pub(crate) connection: quinn::Connection,
     pub(crate) send: SendStream,
@@ -72,7 +72,7 @@ impl RawClient {
         Self::over(Endpoint::client(anywhere()).unwrap(), pair).await
     }
 
-    /// Return such a peer over a certain socket.
+    /// Return a peer over this endpoint, with stream 0 open, that has sent nothing.
     pub(crate) async fn over(endpoint: Endpoint, pair: &Pair) -> Self {
         let connection = connect_over(&endpoint, pair, b"pipestream/1").await.unwrap();
         let (send, receive) = connection.open_bi().await.unwrap();
@@ -97,7 +97,7 @@ impl RawClient {
         self.send.write_all(&bytes).await.unwrap();
     }
 
-    /// Return the next frame of the server, heartbeats excepted.
+    /// Return the server's next frame that is not a heartbeat.
     pub(crate) async fn next_frame(&mut self) -> Frame {
         loop {
             match self.decoder.next_frame().unwrap() {
@@ -136,14 +136,14 @@ impl RawClient {
         assert_eq!((status.entity_id, status.status), (entity, Status::Complete), "{errors:?}");
     }
 
-    /// An entity stream with this on it, finished.
+    /// Send an entity stream with this header and payload, and finish it.
     pub(crate) async fn stream(&self, header: &EntityHeader, payload: &[u8]) {
         let mut stream = self.open(header, payload).await;
         // The server may already have stopped it, which is what the test is about.
         let _ = stream.finish();
     }
 
-    /// Return an entity stream with this on it, left open.
+    /// Send an entity stream with this header and payload, and leave it open.
     pub(crate) async fn open(&self, header: &EntityHeader, payload: &[u8]) -> SendStream {
         let mut stream = self.connection.open_uni().await.unwrap();
         stream.write_all(&header.encode()).await.unwrap();
@@ -151,20 +151,20 @@ impl RawClient {
         stream
     }
 
-    /// Return how the server closes the connection.
+    /// Wait until the server closes the connection, and return its code and reason.
     pub(crate) async fn expect_closed(&self) -> (u64, String) {
         let closed = self.connection.closed().await;
         let ConnectionError::ApplicationClosed(close) = closed else { panic!("{closed}") };
         (close.error_code.into_inner(), String::from_utf8_lossy(&close.reason).into_owned())
     }
 
-    /// The server has not closed.
+    /// Check that the server has not closed the connection.
     pub(crate) async fn expect_open(&self) {
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(self.connection.close_reason(), None);
     }
 
-    /// Close as a client does that has nothing more to send.
+    /// Close the connection as a client that has nothing more to send.
     pub(crate) async fn close(self) {
         self.close_with(0).await;
     }
@@ -194,7 +194,7 @@ pub(crate) fn pending(entity_id: u32) -> Frame {
     status(entity_id, Status::Pending)
 }
 
-/// Return the right header for a payload in the root scope.
+/// Return a correct header for a payload in the root scope.
 pub(crate) fn header(entity_id: u32, payload: &[u8]) -> EntityHeader {
     EntityHeader {
         entity_id,

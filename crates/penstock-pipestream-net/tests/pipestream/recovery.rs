@@ -1,4 +1,5 @@
-//! Sessions that outlive their process, with a sink that refuses and delays: what a process keeps for the next one.
+//! Sessions that outlive their process, with a sink that refuses and delays: a process must keep
+//! them for the next one.
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -22,22 +23,22 @@ use tokio::sync::oneshot;
 
 use crate::common::{PATIENCE, anywhere, block, container, draft, eventually};
 
-/// What a sink does with a payload.
+/// What a sink does with a payload instead of completing it.
 #[derive(Debug)]
 enum Verdict {
     Fail,
     Wait,
 }
 
-/// The sink of one server, which writes down what it is told.
+/// The sink of one server, which records its calls.
 #[derive(Debug, Default)]
 struct Memory {
     told: Mutex<Vec<String>>,
-    /// It does not open sessions of earlier servers.
+    /// Whether it refuses to open sessions of earlier servers.
     refuses: bool,
-    /// It does not write the last line of a session.
+    /// Whether it cannot write the last line of a session's list.
     is_full: bool,
-    /// What it does with the next payloads of parts. All others are COMPLETE.
+    /// The verdicts on the next payloads of parts. All other payloads are COMPLETE.
     verdicts: Mutex<VecDeque<Verdict>>,
 }
 
@@ -163,7 +164,7 @@ impl Drop for Place {
     }
 }
 
-/// A folder whose servers come one after another.
+/// A folder that servers use one after another.
 struct Home {
     dir: TempDir,
     server: Option<Server>,
@@ -179,7 +180,7 @@ fn serve(dir: &Path, address: SocketAddr, sink: &Arc<Memory>) -> Result<Server> 
     Server::bind(options, Arc::new(Handle(Arc::clone(sink))))
 }
 
-/// Try again while an earlier process still has its folder.
+/// Try again while an earlier server or client still has its folder.
 fn again<T>(mut attempt: impl FnMut() -> Result<T>) -> T {
     let since = Instant::now();
     loop {
@@ -201,7 +202,7 @@ impl Home {
         (Self { dir, server: Some(server), address, client }, sink)
     }
 
-    /// Kill the server, and start another one with this sink.
+    /// Drop the server, and start another one with this sink.
     fn restart(&mut self, sink: Memory) -> Arc<Memory> {
         let sink = Arc::new(sink);
         self.server = None;
@@ -209,7 +210,8 @@ impl Home {
         sink
     }
 
-    /// Connect a client whose session is in a folder, and outlives its connection for this long.
+    /// Connect a client whose session is in a folder, and survives without a connection for this
+    /// long.
     fn connect(&self, survives: Duration) -> SessionHandle {
         let mut options = SessionOptions { survives: Some(survives), ..SessionOptions::default() };
         options.state = Some(self.dir.path().join("sender"));
@@ -218,7 +220,7 @@ impl Home {
     }
 }
 
-/// Send an entity that is COMPLETE when this returns.
+/// Send an entity, and wait until it is COMPLETE.
 fn deliver(client: &SessionHandle) {
     let sent = block(client.send(draft("x/y"), Payload::empty())).unwrap();
     assert_eq!(block(client.wait_resolved(sent.key)).unwrap().status, Status::Complete);
@@ -277,7 +279,7 @@ fn how_often_a_part_has_failed_is_known_to_the_next_server() {
         ..CompletionPolicy::default()
     };
     for next in [None, Some(Verdict::Fail)] {
-        // The last attempt that the policy has is under way when the server is killed.
+        // The last attempt that the policy allows is under way when the server is dropped.
         let verdicts = Mutex::new([Verdict::Fail, Verdict::Wait].into());
         let (mut home, first) = Home::new(Memory { verdicts, ..Memory::default() });
         let client = home.connect(PATIENCE);

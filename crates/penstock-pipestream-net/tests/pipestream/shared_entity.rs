@@ -1,4 +1,5 @@
-//! An entity that several callers hold: one at a time has it, and what a caller gives up is there for the next one.
+//! An entity that several callers hold: one caller at a time may use it, and a caller that gives up
+//! leaves it to the next one.
 
 use std::time::Instant;
 
@@ -71,7 +72,7 @@ fn completing_reads_what_was_not_read_yet() {
 fn completing_that_is_given_up_leaves_the_entity_to_the_next_caller() {
     let ends = ends();
     let (sent, entity) = ends.send(vec![3; 5 << 20]);
-    // One poll: it lets go after 1 MiB, whatever has arrived by then.
+    // There is one poll, which yields after 1 MiB, whatever has arrived by then.
     assert!(wait(entity.borrow().unwrap().complete(), Some(Instant::now()), &mut || Ok(())).is_err());
     let mut reading = entity.borrow().unwrap();
     assert!(block(reading.chunk()).unwrap().is_some());

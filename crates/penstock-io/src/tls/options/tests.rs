@@ -15,7 +15,7 @@ fn pinned() -> ClientTlsOptions {
     ClientTlsOptions { fingerprint: Some(Fingerprint::of(b"leaf").to_string()), ..ClientTlsOptions::default() }
 }
 
-/// Return the caller's mistake.
+/// Return the misuse that a result must have.
 fn misuse<T: std::fmt::Debug>(result: Result<T>) -> Misuse {
     match result {
         Err(Error::Misuse(misuse)) => misuse,

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Two sessions, told by turns.
+/// Create a log of two sessions, whose records alternate.
 fn two() -> (MemoryDisk, Model) {
     let disk = MemoryDisk::default();
     make_folder(&disk, folder()).unwrap();
@@ -29,7 +29,7 @@ fn damage_takes_the_session_whose_record_it_hits_and_says_where() {
         disk.damage(&path, damaged).unwrap();
         let store = match Store::open(Arc::new(disk), folder(), SERVER, false) {
             Ok(store) => store,
-            // Nothing says that it is a log of sessions, or the first record's head says what the header does not.
+            // The header does not show a log of sessions, or contradicts the first record's head.
             Err(error) => {
                 assert!(at < penstock_log::HEADER, "{at}: {error}");
                 continue;
@@ -60,14 +60,14 @@ fn where_nothing_says_whose_record_was_lost_all_are_damaged_that_do_not_say_ever
     drop(store);
     let path = folder().join(format!("{:020}.log.session", 1));
     let mut damaged = disk.read(&path).unwrap();
-    // The label of session 1 is in what is lost here.
+    // The lost record contains the label of session 1.
     lose_label(&mut damaged);
     disk.damage(&path, damaged).unwrap();
     let store = open(&disk.copy());
     assert_eq!((found(&store, 1), found(&store, 2).as_ref()), (None, model.get(&2)));
 }
 
-/// Damages head and body of the record with the label.
+/// Damage the head and the body of the record with the label.
 fn lose_label(bytes: &mut [u8]) {
     let part = bytes.windows(12).position(|bytes| bytes == br#"{"label":[11"#).unwrap();
     bytes[part - 94..part + 40].fill(0x77);
@@ -77,7 +77,7 @@ fn lose_label(bytes: &mut [u8]) {
 fn where_nothing_says_whose_record_was_lost_the_next_one_of_each_session_says_whether_it_was_its() {
     let (disk, mut model) = two();
     let mut store = open(&disk);
-    // It says nothing later.
+    // Session 3 has no later record.
     store.write(vec![model.entry(3).or_default().tell(3, Form::New, 20, false)]).unwrap();
     drop(store);
     let mut store = open(&disk);
@@ -89,14 +89,15 @@ fn where_nothing_says_whose_record_was_lost_the_next_one_of_each_session_says_wh
     let whole = disk.read(&path).unwrap();
     let first = folder().join(format!("{:020}.log.session", 1));
     let mut damaged = disk.read(&first).unwrap();
-    // The last record of session 2 there, with its head: it is told number 7, eight bytes of it.
+    // Damage the last record of session 2 in that segment, with its head: its core is eight bytes
+    // of 7.
     let part = damaged.windows(8).rposition(|bytes| bytes == [7; 8]).unwrap();
     damaged[part - 60..part + 8].fill(0x77);
     disk.damage(&first, damaged).unwrap();
     let store = open(&disk.copy());
     assert_eq!((found(&store, 1).as_ref(), found(&store, 2)), (model.get(&1), None));
     drop(store);
-    // Session 3 was told something behind that, in the same segment as the others.
+    // Session 3 began after that damage, so it is whole until its own record is damaged.
     let mut damaged = whole;
     assert_eq!(found(&open(&disk.copy()), 3).as_ref(), model.get(&3));
     let part = damaged.windows(21).position(|bytes| bytes == [20; 21]).unwrap();
@@ -148,7 +149,7 @@ fn a_file_that_is_cut_off_at_any_byte_has_all_records_before_it() {
         let count = ends.iter().filter(|end| **end <= length).count();
         let mut expected = Told { core: told.core[..count].to_vec(), ..Told::default() };
         assert_eq!(found(&store, 1).as_ref(), Some(&expected), "cut off at {length}");
-        // What comes next is behind the last whole one.
+        // The next record follows the last whole one.
         store.write(vec![expected.tell(1, Form::More, 9, true)]).unwrap();
         drop(store);
         assert_eq!(found(&open(&disk), 1), Some(expected), "cut off at {length}");

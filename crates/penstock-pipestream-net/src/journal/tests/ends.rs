@@ -1,4 +1,4 @@
-//! A client's folder, whose only session ends: all of it goes, or all of it is there.
+//! The end of the only session of a client's folder: after a crash, all of it is there or nothing.
 
 use super::*;
 use crate::journal::record::CLIENT;
@@ -8,7 +8,7 @@ fn open_client(disk: &MemoryDisk, segment: u64) -> Store {
     Store::open(Arc::new(disk.clone()), folder(), Format { segment, ..CLIENT }, true).unwrap()
 }
 
-/// A session whose records lie in one segment, or in many.
+/// Create a session whose records are in one segment, or in many.
 fn told(disk: &MemoryDisk, segment: u64) -> (Store, Told) {
     let (mut store, mut told) = (open_client(disk, segment), Told::default());
     for number in 0..12 {
@@ -47,7 +47,8 @@ fn a_session_that_ends_is_there_as_a_whole_or_not_at_all_wherever_the_power_goes
 
 #[test]
 fn a_session_that_ends_does_not_come_back_as_it_was_in_segments_that_had_gone_before() {
-    // Each record has a segment of its own, and the last is a snapshot: nothing in the segments before it counts.
+    // Each record has its own segment, and the last is a snapshot: no earlier segment has live
+    // data.
     let prepare = |disk: &MemoryDisk| {
         let (mut store, mut told) = (open_client(disk, 512), Told::default());
         for (number, form) in [(200, Form::New), (201, Form::More), (202, Form::Whole)] {
@@ -95,7 +96,7 @@ fn a_segment_that_is_not_removed_is_an_error_and_does_not_go_before_the_ones_it_
                 disk.heal();
                 let found = all_found(&open_client(&disk.copy(), segment));
                 assert!(found.is_empty() || found == Model::from([(1, told)]), "{when}: {found:?}");
-                // The next one takes its place.
+                // The next session replaces it.
                 let mut next = Told::default();
                 store.write(vec![next.tell(2, Form::New, 7, true)]).unwrap();
                 drop(store);

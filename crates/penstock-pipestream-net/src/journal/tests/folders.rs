@@ -1,4 +1,4 @@
-//! Folders of another end, of the version before this one, and of sessions that were put aside.
+//! Folders of another end, of the previous version, and of sessions that were put aside.
 
 use penstock_io::Problem;
 use penstock_log::{Label, Log, Mismatch, Record};
@@ -10,7 +10,7 @@ use crate::journal::open::take_earlier;
 use crate::journal::record::{CLIENT, EARLIER_KIND};
 use crate::journal::{ClientState, ServerState};
 
-/// A record of the version before this one, which had no number.
+/// A record of the previous version, which has no number.
 struct Unnumbered(Vec<u8>);
 
 impl Unnumbered {
@@ -37,7 +37,7 @@ impl Record for Unnumbered {
     }
 }
 
-/// Nothing is there yet.
+/// The replay of an empty log.
 struct Nothing;
 
 impl penstock_log::Replay for Nothing {
@@ -92,7 +92,7 @@ fn a_client_is_refused_in_the_folder_of_a_server_and_a_server_in_that_of_a_clien
     }
 }
 
-/// The folder of a session that was put aside, under a session's name.
+/// Create the folder of a session that was put aside, and that now has a session's name.
 fn put_aside(folder: &Path, name: u8, entries: Vec<Entry>) -> std::path::PathBuf {
     let aside = folder.join(owner(name).session.to_string());
     make_folder(&PrivateDisk, &aside).unwrap();
@@ -108,7 +108,7 @@ fn a_folder_with_another_session_than_its_name_says_is_put_aside_and_takes_no_pl
     let mut store = on_disk(dir.path(), false);
     let mut told = Told::default();
     store.write(vec![told.tell(1, Form::New, 1, true)]).unwrap();
-    // A log, and a file of the version before.
+    // One folder has a log, the other a file of the previous version.
     let log = put_aside(dir.path(), 2, vec![Told::default().tell(1, Form::New, 9, false)]);
     let file = dir.path().join(owner(3).session.to_string());
     fs::create_dir(&file).unwrap();
@@ -126,12 +126,12 @@ fn a_folder_with_a_damaged_session_is_put_aside_and_a_whole_one_takes_the_place_
     let dir = tempfile::tempdir().unwrap();
     let mut store = on_disk(dir.path(), false);
     let (mut lost, mut whole, mut kept) = (Told::default(), Told::default(), Told::default());
-    // Its first record is not there.
+    // The first record of session 1 is missing.
     lost.core.push(1);
     store.write(vec![lost.tell(1, Form::More, 2, false), kept.tell(2, Form::New, 3, true)]).unwrap();
     assert_eq!(found(&store, 1), None);
     put_aside(dir.path(), 1, vec![whole.tell(1, Form::New, 1, true), whole.tell(1, Form::More, 2, false)]);
-    // The log has this one.
+    // The log already has session 2.
     let stale = put_aside(dir.path(), 2, vec![Told::default().tell(2, Form::New, 9, false)]);
     let damaged = put_aside(dir.path(), 3, vec![Told::default().tell(3, Form::More, 9, false)]);
     assert_eq!(take_earlier(&mut store, dir.path()).unwrap(), 1);
