@@ -1,9 +1,9 @@
 //! The object sink: the equivalent of the folder sink in an object store.
 //!
 //! ```text
-//! PREFIX/SESSION/SCOPE/ENTITY            an entity's payload, once its checksum holds; SESSION.1 ... where its ID was used before
-//! PREFIX/SESSION/entities.jsonl          the session's list, put at its end, whole, with {"closed": CODE}
-//! PREFIX/.open/SESSION/FIRST-LAST.jsonl  its lines until then: what the commits FIRST to LAST have written
+//! PREFIX/SESSION/SCOPE/ENTITY            a verified payload; SESSION.1 ... if the session's ID was used before
+//! PREFIX/SESSION/entities.jsonl          the session's whole list, put at its end, with {"closed": CODE}
+//! PREFIX/.open/SESSION/FIRST-LAST.jsonl  its lines until then: those of the commits FIRST to LAST
 //! ```
 //!
 //! A store can neither rename nor append, but an object appears whole or not at all. So the sink
@@ -133,7 +133,8 @@ impl ObjectSink {
     }
 }
 
-/// Open a session's list in the store. `OpenSession::done` fires when the session's task has ended.
+/// Open a session's list in the store. The sender of `OpenSession::done` is dropped when the
+/// session's task has ended.
 async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let NewSession { id, control, defer, certificate, .. } = session;
     let (inbox, messages) = mpsc::unbounded_channel();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! PREFIX/.transactions/SHA256(KEY)/OWNER/SESSION           the marker of a prepared session, whose list is in pieces
-//! PREFIX/.transactions/SHA256(KEY)/OWNER/decision-N.json   {"given_up": [ID, ...]}, or the commit, which is the last one:
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/decision-N.json   {"given_up": [ID, ...]}, or the commit, the last one:
 //!                                                          {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}
 //! ```
 //!

@@ -221,9 +221,9 @@ mod tests {
             count
         }
 
-        /// Append all lines from `from` on, by two processes in turn that retry what failed. Return
-        /// how many lines were appended, and the end of the last group tried, which may be stored
-        /// as well.
+        /// Append all lines from `from` on, by two processes in turn that retry failed appends.
+        /// Return how many lines were appended, and the end of the last group tried, which may be
+        /// stored as well.
         fn run(&self, from: usize) -> (usize, usize) {
             let mut journals = [self.journal(), self.journal()];
             let (mut count, mut end) = (from, from);
