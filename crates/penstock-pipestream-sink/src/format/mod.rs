@@ -1,7 +1,7 @@
 //! The format of a sink, in one place: the names of its files, folders and media types, and the lines of its lists.
 //!
 //! ```text
-//! SESSION/SCOPE/ENTITY       a payload; `ID.USES` if an ID was used before, `ENTITY-ATTEMPT` for a store's later attempts
+//! SESSION/SCOPE/ENTITY       a payload; `ID.USES` if an ID was used before, `ENTITY-ATTEMPT` for a retry in a store
 //! SESSION/entities.jsonl     a line for each entity ([`encode`], [`line`]), then {"closed": CODE}
 //! .transactions/...          records of transactions
 //! .claims/...                claim checks
