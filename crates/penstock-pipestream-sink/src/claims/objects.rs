@@ -1,9 +1,9 @@
 //! The claim checks of a sink in an object store, which several servers share.
 //!
 //! ```text
-//!  PREFIX/.claims/log/WRITER-NUMBER    records as earlier.rs has them, its first line included: those of a batch, or of
-//!                                      many batches of the same server, put together
-//!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only where there is none
+//!  PREFIX/.claims/log/WRITER-NUMBER    records in the format of earlier.rs, with its first line: those of a batch,
+//!                                      or of many merged batches of the same server
+//!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only if there is none
 //! ```
 //!
 //! An object appears whole or not at all, and the store decides which redemption is first: the

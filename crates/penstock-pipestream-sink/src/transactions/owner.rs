@@ -3,7 +3,7 @@
 //! ```text
 //!  a session's entities: penstock.transaction-owner = SHA-256 of a token, in hex ──► owner: a client with the token
 //!  else the client has shown a certificate                                      ──► owner: a client with its key
-//!  neither                                                                      ──► owner: any client with the session IDs
+//!  neither                                                                      ──► owner: any client with the sessions' IDs
 //!
 //!  an order:             penstock.transaction-token = the token, 16 to 256 bytes ──► replaced by its SHA-256 on arrival
 //! ```
