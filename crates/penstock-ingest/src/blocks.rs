@@ -1,4 +1,4 @@
-//! Reads a source whose reads are expensive in blocks.
+//! A reader in blocks, for sources whose reads are expensive.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,15 +10,16 @@ use bytes::Bytes;
 const FIRST_BLOCK: u64 = 256 << 10;
 const GROWTH: u64 = 8;
 const MAX_BLOCK: u64 = 8 << 20;
-/// How many blocks are kept, because readers of archives alternate between a directory and its members.
+/// The number of blocks kept: readers of archives alternate between a directory and its members.
 const BLOCKS: usize = 6;
 
-/// What a [`BlockReader`] reads.
+/// The source of a [`BlockReader`].
 pub trait BlockSource {
-    /// Return the number of bytes.
+    /// Return the source's length in bytes.
     fn length(&self) -> u64;
 
-    /// Return exactly `size` bytes from a position on, which are all within the length.
+    /// Return exactly `size` bytes from the position `from` on. The caller requests no bytes beyond
+    /// the length.
     ///
     /// # Errors
     ///
@@ -26,11 +27,11 @@ pub trait BlockSource {
     fn fetch(&self, from: u64, size: usize) -> io::Result<Bytes>;
 }
 
-/// Reads a [`BlockSource`] through at most six blocks of 256 KiB to 8 MiB.
+/// A reader of a [`BlockSource`] that keeps at most six blocks of 256 KiB to 8 MiB.
 pub struct BlockReader<S> {
     source: S,
     position: u64,
-    /// Blocks and their positions, the one used last in front.
+    /// The blocks with their positions, the most recently used one first.
     blocks: VecDeque<(u64, Bytes)>,
 }
 
@@ -90,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Records what is fetched. Byte `n` has the value `n % 251`.
+    /// A source that records each fetch. Byte `n` has the value `n % 251`.
     struct Recorded {
         length: u64,
         fetches: RefCell<Vec<(u64, usize)>>,

@@ -1,5 +1,6 @@
-//! Scope digests that an earlier process of the session has received. They follow from how the entities of the scope
-//! have ended; a session compares every received digest with the same computation.
+//! Scope digests that an earlier process of the session has received. They are computed from the
+//! outcomes of the scope's entities; a session compares every received digest with the same
+//! computation.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use penstock_pipestream_net::{EntityKey, ScopeDigest, Status};
 
 use crate::ledger::Ledger;
 
-/// Set the scope digests of the containers at these indices, in ascending order, for those whose entities have all
+/// Set the scope digest of each container at these indices, if all entities of its scope have
 /// ended.
 pub(crate) fn recall(ledger: &mut Ledger, containers: &[usize]) {
     let mut found: HashMap<usize, Vec<(EntityKey, Status)>> = containers.iter().map(|at| (*at, Vec::new())).collect();

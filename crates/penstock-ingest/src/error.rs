@@ -5,13 +5,13 @@ use arrow_schema::DataType;
 
 use crate::limits::{CHILDREN_PER_MIB, MAX_NAME};
 
-/// What can go wrong while documents or rows are sent.
+/// An error that occurs while documents or rows are sent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The caller's input cannot be sent; nothing was sent.
     #[error(transparent)]
     Value(#[from] Value),
-    /// The earlier receipt from the caller cannot be read.
+    /// The caller's earlier receipt cannot be read.
     #[error("the previous receipt: {0}")]
     PreviousReceipt(#[source] serde_json::Error),
     /// A receipt cannot be written as JSON.
@@ -20,7 +20,7 @@ pub enum Error {
     /// The texts or contents for rows cannot be read back, or do not form a column.
     #[error("{0}")]
     Rows(#[source] io::Error),
-    /// A failure of the session, the protocol, or the machine at this end.
+    /// A failure of the session, the protocol, or this machine.
     #[error(transparent)]
     Session(#[from] penstock_pipestream_net::Error),
     /// The caller's [`Interrupts`](crate::Interrupts) ended the run; the caller knows why.
@@ -28,7 +28,7 @@ pub enum Error {
     Interrupted(&'static str),
 }
 
-/// What cannot be sent.
+/// The reason why the caller's input cannot be sent.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Value {
     /// A document's name is empty or too long.
@@ -43,16 +43,16 @@ pub enum Value {
     /// A document that is taken apart is not sent by reference.
     #[error("by_reference is for whole documents: dehydrate=False")]
     ReferenceParts,
-    /// There would be more padding than a receiver takes.
+    /// There would be more padding than a receiver accepts.
     #[error("pad_children is 0 to {CHILDREN_PER_MIB}, not {0}")]
     Padding(u64),
-    /// The document's ID is no UUID.
+    /// The document's ID is not a UUID.
     #[error("doc_id is a UUID in lower case, 8-4-4-4-12 hex digits, not {0:?}")]
     DocId(String),
     /// A document's message breaks a rule of the protocol.
     #[error("{}", .0.message())]
     PipeDoc(#[source] penstock_pipestream::Error),
-    /// A row has an owner, and nothing that says of which document.
+    /// A row has an owner, but neither a document's ID nor its name.
     #[error("a row has an owner and neither doc_id nor document; filter such rows, or give them one")]
     OwnerWithoutDocument,
     /// A row has no content.
@@ -61,7 +61,7 @@ pub enum Value {
         Of(.document.as_deref())
     )]
     NullContent {
-        /// The name of its document.
+        /// The name of the row's document, if it has one.
         document: Option<String>,
     },
     /// A column is missing.
@@ -85,7 +85,7 @@ impl Value {
     }
 }
 
-/// Says of which document a row is, if that is known.
+/// The part of a message that names a row's document, if it is known.
 struct Of<'a>(Option<&'a str>);
 
 impl fmt::Display for Of<'_> {

@@ -9,7 +9,7 @@ use crate::{Result, Value};
 /// The identity that the sender states for a document.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// If absent, the ID is derived from the receipt's key.
+    /// The document's ID; if absent, it is derived from the receipt's key.
     doc_id: Option<String>,
     pub(crate) owner: Option<OwnershipContext>,
 }
@@ -29,11 +29,12 @@ impl From<&OwnershipContext> for OwnerNote {
 }
 
 impl Identity {
-    /// Make the identity of a document. Without an ID it gets one derived from its name and its bytes.
+    /// Create the identity of a document. Without an ID, the document gets one derived from its
+    /// name and its bytes.
     ///
     /// # Errors
     ///
-    /// [`Value`] where the ID is not a UUID, or the owner cannot be sent.
+    /// [`Value`] if the ID is not a UUID, or if the owner cannot be sent.
     pub fn new(doc_id: Option<String>, owner: Option<OwnershipContext>) -> Result<Self> {
         if let Some(doc_id) = doc_id.as_deref().filter(|doc_id| !is_uuid(doc_id)) {
             return Err(Value::DocId(doc_id.to_owned()).into());

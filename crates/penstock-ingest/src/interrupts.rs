@@ -1,8 +1,8 @@
 use penstock_io::runtime::Interrupted;
 
-/// Ends a long run from outside: Ctrl-C, or another thread that cancels it.
+/// A source of interrupts that end a long run: Ctrl-C, or another thread that cancels it.
 ///
-/// The caller that passes them in keeps the reason; this crate only stops.
+/// The caller that supplies it knows the reason; this crate only stops.
 pub trait Interrupts: Send + Sync {
     /// Return whether the run must end now. Called before each part of a document, so it must be cheap.
     fn pending(&self) -> bool;
@@ -11,6 +11,6 @@ pub trait Interrupts: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`] where the wait must end.
+    /// [`Interrupted`] if the wait must end.
     fn check(&self) -> Result<(), Interrupted>;
 }

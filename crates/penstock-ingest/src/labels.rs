@@ -1,5 +1,5 @@
-//! Labels for the entities of documents in a session whose state is on disk, so that a process that sends the same
-//! documents again finds what an earlier one has announced.
+//! Labels for the entities of documents in a session whose state is on disk. By them, a process
+//! that sends the same documents again finds the entities that an earlier process has announced.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,8 +10,8 @@ use penstock_pipestream::part_label;
 
 use crate::ledger::Ledger;
 
-/// How often the session has sent each document: one that is sent twice counts as two documents, in the order in which
-/// they are sent.
+/// The number of times that the session has sent each document. A document that is sent twice
+/// counts as two documents, numbered in the order in which they are sent.
 #[derive(Debug, Default)]
 pub(crate) struct Labels(Mutex<HashMap<String, u32>>);
 
@@ -23,7 +23,7 @@ pub(crate) struct DocumentLabels {
 }
 
 impl Labels {
-    /// Return the labels of a document from its ledger, which has the first record.
+    /// Return the labels of a document. Its ledger must have the first record already.
     pub(crate) fn document(&self, ledger: &Ledger) -> DocumentLabels {
         let key = ledger.key();
         let mut occurrences = lock(&self.0);

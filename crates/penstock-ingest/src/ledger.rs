@@ -23,10 +23,10 @@ use crate::record::{Record, Span, default_reason};
 /// their size per document is unbounded.
 const SPOOL_IN_MEMORY: usize = 8 << 20;
 
-/// Stands in for the digest of a document that could not be read.
+/// The substitute for the digest of a document that could not be read.
 const UNREAD: [u8; 32] = [0; 32];
 
-/// What rows contain in addition to the record of a part.
+/// The content of rows in addition to the record of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowContent {
     /// Include every part's text.
@@ -35,7 +35,7 @@ pub struct RowContent {
     pub max_content: u64,
 }
 
-/// All parts of a document, the document itself first, then depth first.
+/// The records of all parts of a document: the document itself, then its parts, depth first.
 pub(crate) struct Ledger {
     /// The document's name in receipts.
     pub(crate) document: String,
@@ -43,18 +43,18 @@ pub(crate) struct Ledger {
     pub(crate) session: Arc<str>,
     pub(crate) records: Vec<Record>,
     row_content: RowContent,
-    /// Texts and contents.
+    /// The texts and contents that are kept.
     spool: SpooledTempFile,
     spool_end: u64,
     /// The path to the first record, which is not the document itself if only some of its parts are sent.
     base: Vec<String>,
     /// The document's SHA-256, if the first record is not the document.
     pub(crate) whole: Option<[u8; 32]>,
-    /// The places of the first record's children; consecutive if not set.
+    /// The places of the first record's children; all places are 0 if not set.
     places: Option<Box<dyn Iterator<Item = u64> + Send>>,
     /// The bytes of all parts below the first record, including those that failed.
     pub(crate) inflated: u64,
-    /// Why the first record's container was not found in the document.
+    /// The reason why the first record's container was not found in the document.
     pub(crate) missing: Option<String>,
     pub(crate) privacy: Privacy,
     /// The document's identity and owner.
@@ -63,7 +63,8 @@ pub(crate) struct Ledger {
     pub(crate) authority: Option<String>,
     /// The URI of the document in an earlier session.
     pub(crate) previous_uri: Option<String>,
-    /// What happens to parts that fail, and so to their containers; without a policy every part counts.
+    /// The policy for parts that fail, and so for their containers; without a policy every part
+    /// must be COMPLETE.
     pub(crate) policy: Option<DocumentPolicy>,
 }
 
@@ -124,7 +125,7 @@ impl Ledger {
         root.uri(self.authority.as_deref()?, &self.session)
     }
 
-    /// Set how much the receiver learns about its parts.
+    /// Set how much the receiver learns about the document's parts.
     pub(crate) fn with_privacy(mut self, privacy: Privacy) -> Self {
         self.privacy = privacy;
         self
@@ -166,7 +167,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Keep a part's bytes if rows contain contents of that size; rewind them afterwards.
+    /// Keep a part's bytes if rows contain contents of that size, and rewind the payload
+    /// afterwards.
     pub(crate) fn keep_content(&mut self, index: usize, part: &Part, payload: &mut Payload) -> io::Result<()> {
         let Some(length) =
             part.bytes.filter(|bytes| *bytes <= self.row_content.max_content && self.row_content.max_content > 0)
@@ -210,13 +212,13 @@ impl Ledger {
         span.map(|span| self.read_spool(span)).transpose()
     }
 
-    /// Return how many bytes the part's text and content have.
+    /// Return the size in bytes of the part's text and content that were kept.
     pub(crate) fn row_bytes(&self, index: usize) -> usize {
         let Some(record) = self.records.get(index) else { return 0 };
         [record.text, record.content].into_iter().flatten().map(|(_, length)| length).sum()
     }
 
-    /// Record the entity as which a part was announced.
+    /// Record the entity that a part was announced as.
     pub(crate) fn announce(&mut self, index: usize, ticket: &SentEntity) {
         if let Some(record) = self.records.get_mut(index) {
             record.key = Some(ticket.key);
@@ -259,7 +261,8 @@ impl Ledger {
         }
     }
 
-    /// Count more children of the last record than it has here, for a container whose children are sent elsewhere.
+    /// Add children that are sent elsewhere to the counts of the last record, which is their
+    /// container.
     pub(crate) fn count_elsewhere(&mut self, children: u64, incomplete: u64) {
         if let Some(record) = self.records.last_mut() {
             record.children += children;
@@ -333,7 +336,8 @@ impl Ledger {
                 });
             }
             let parent = record.parent;
-            // Children come after their parents, so the counts below are complete here.
+            // Children come after their parents, so a record's counts are complete when the loop
+            // reaches it.
             if let Some(parent) = parent.and_then(|parent| self.records.get_mut(parent)) {
                 parent.children += 1;
                 parent.incomplete += u64::from(incomplete);
@@ -358,7 +362,7 @@ impl Ledger {
     /// Return the metadata of an entity's header.
     pub(crate) fn metadata(&self, index: usize, dehydrated: bool) -> BTreeMap<String, String> {
         let (document, path) = self.privacy.disclosed_path(&self.document, &self.path(index));
-        // A list of strings is always JSON.
+        // A list of strings can always be written as JSON.
         let path = serde_json::to_string(&path).unwrap_or_default();
         let mut metadata =
             BTreeMap::from([("penstock.document".to_owned(), document), ("penstock.path".to_owned(), path)]);

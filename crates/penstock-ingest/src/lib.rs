@@ -1,5 +1,5 @@
-//! Sends documents and Arrow rows into a PipeStream session: what is sent, what is recorded about it, and how that is
-//! concluded. This crate does not depend on Python.
+//! Senders of documents and Arrow rows into a PipeStream session, which record what was sent and
+//! how it ended. This crate does not depend on Python.
 //!
 //! ```text
 //!  document ─ Dehydrator ─► Transfer ─► Ledger ─► Settlement ─► DocumentOutcome: receipt, rows
@@ -11,8 +11,8 @@
 //!                    chunks of rows
 //! ```
 //!
-//! The caller supplies what this crate cannot provide: the [`Workspace`](penstock_documents::Workspace) of the
-//! dehydrator, and [`Interrupts`], which end long runs.
+//! The caller supplies the [`Workspace`](penstock_documents::Workspace) of the dehydrator, and
+//! [`Interrupts`], which end long runs.
 
 mod blocks;
 mod digests;

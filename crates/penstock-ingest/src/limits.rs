@@ -4,7 +4,7 @@ use penstock_documents::Limits;
 /// fail their container at the receiver.
 pub(crate) const CHILDREN_PER_MIB: u64 = 1000;
 
-/// The longest name of a document, which is in the header of each of its parts.
+/// Maximum length of a document's name in bytes; the header of each of its parts contains the name.
 pub(crate) const MAX_NAME: usize = 64 << 10;
 
 /// Return limits no wider than the receiver's.

@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::scope_note::ScopeNote;
 use crate::{Error, Result};
 
-/// How a document ended, and how each of its parts did.
+/// The outcome of a document and of each of its parts.
 pub struct DocumentOutcome {
     ledger: Mutex<Ledger>,
     key: String,
@@ -90,9 +90,9 @@ struct Part<'a> {
 }
 
 impl DocumentOutcome {
-    /// Conclude the ledger of a document all of whose parts have ended.
+    /// Conclude the ledger of a document whose parts have all ended.
     ///
-    /// The error is that of a path segment of 4 GiB, which only a bug can produce.
+    /// The only error is that of a path segment of 4 GiB, which only a bug can produce.
     pub(crate) fn new(mut ledger: Ledger) -> penstock_pipestream::Result<Self> {
         ledger.finish();
         let mut tree = ContentTree::new();
@@ -113,11 +113,11 @@ impl DocumentOutcome {
         &self.content_root
     }
 
-    /// Return the receipt as JSON; unless `whole`, without scopes and parts.
+    /// Return the receipt as JSON, without scopes and parts unless `whole`.
     ///
     /// # Errors
     ///
-    /// [`Error::Receipt`] where it cannot be written.
+    /// [`Error::Receipt`] if it cannot be written.
     pub fn receipt(&self, whole: bool) -> Result<String> {
         self.with(|ledger| self.receipt_of(ledger, whole)).map_err(Error::Receipt)
     }
@@ -127,7 +127,7 @@ impl DocumentOutcome {
     ///
     /// # Errors
     ///
-    /// [`Error::Receipt`] where it cannot be written.
+    /// [`Error::Receipt`] if it cannot be written.
     pub fn group(&self) -> Result<String> {
         let json = self.with(|ledger| {
             let (children, incomplete) = ledger.counts();
@@ -138,12 +138,13 @@ impl DocumentOutcome {
         json.map_err(Error::Receipt)
     }
 
-    /// Return rows from number `start` on (the document itself is 0), and the number of the next row, if there is one.
-    /// They are at most `max_rows`, with at most `max_bytes` of text and content, unless a single row has more.
+    /// Return rows from number `start` on (the document itself is 0), and the number of the next
+    /// row, if there is one. Return at most `max_rows` rows, with at most `max_bytes` of text and
+    /// content, unless a single row has more.
     ///
     /// # Errors
     ///
-    /// [`Error::Rows`] where texts or contents cannot be read back.
+    /// [`Error::Rows`] if texts or contents cannot be read back.
     pub fn rows(
         &self,
         start: usize,

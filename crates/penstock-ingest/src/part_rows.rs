@@ -18,14 +18,15 @@ use crate::scope_note::ScopeNote;
 pub enum PartColumns {
     /// The columns of a part.
     Parts,
-    /// In addition, its claim check.
+    /// The columns of a part, and its claim check.
     Claims,
-    /// In addition, the columns for its document's receipt.
+    /// The columns of a part, its claim check, and the columns for its document's receipt.
     Placed,
 }
 
 impl PartColumns {
-    /// Return the columns with claim checks, or with all that a receipt needs.
+    /// Return the columns: with everything that a receipt needs if `placed`, with claim checks if
+    /// `claims`.
     pub fn of(placed: bool, claims: bool) -> Self {
         match (placed, claims) {
             (true, _) => Self::Placed,
@@ -80,7 +81,7 @@ fn segment() -> Arc<Field> {
     Arc::new(Field::new("element", DataType::Utf8, true))
 }
 
-/// Make rows from `start` on, and return the number of the next row.
+/// Return a batch of rows from number `start` on, and the number of the next row.
 pub(crate) fn batch(
     ledger: &mut Ledger,
     key: &str,
@@ -163,7 +164,7 @@ impl PartColumnBuilders {
         }
         self.path.append(true);
         self.text.append_option(text);
-        // Null if only the sink has the bytes.
+        // The content is null if only the sink has the bytes.
         self.content.append_option(content);
         self.doc_id.append_value(ledger.identity.doc_id(key));
         self.owner.push(ledger.identity.owner.as_ref());
@@ -215,7 +216,7 @@ impl PartColumnBuilders {
     }
 }
 
-/// The columns for what a receipt contains about a part and a row does not.
+/// Builders of the columns that a receipt needs in addition to the columns of a part.
 #[derive(Default)]
 struct PlaceColumnBuilders {
     place: Int64Builder,

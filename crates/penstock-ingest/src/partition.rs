@@ -1,4 +1,5 @@
-//! Divides a document into groups of parts that are sent separately, and selects the parts of a group.
+//! The division of a document into groups of parts that are sent separately, and the selection of a
+//! group's parts.
 
 use std::io;
 
@@ -18,7 +19,7 @@ pub struct ChildSelection {
     pub length: u64,
     /// The depth of the container; the containers above it have one child each.
     pub depth: u32,
-    /// First and last of each run of children, counted from 1, in ascending order.
+    /// The first and last child of each run of children, counted from 1, in ascending order.
     pub places: Vec<(u64, u64)>,
 }
 
@@ -35,7 +36,7 @@ impl ChildSelection {
         self.places.clone().into_iter().flat_map(|(first, last)| first..=last)
     }
 
-    /// Return the range of the children for a header, in a form for people: from the first one to the last one.
+    /// Return the range from the first child to the last one, as a readable text for a header.
     pub(crate) fn range(&self) -> String {
         let first = self.places.first().map_or(0, |&(first, _)| first);
         let last = self.places.last().map_or(0, |&(_, last)| last);
@@ -43,7 +44,7 @@ impl ChildSelection {
     }
 }
 
-/// A container that is announced in a session of its own.
+/// A container that is announced in a separate session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerPart {
     /// The path to it; empty for the document itself.
@@ -52,7 +53,7 @@ pub struct ContainerPart {
     pub media_type: String,
     /// The SHA-256 of its bytes.
     pub sha256: [u8; 32],
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
@@ -67,11 +68,11 @@ impl From<ContainerPart> for Part {
 /// The division of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Division {
-    /// The document itself, and its only descendants down to the container that is divided.
+    /// The document itself, and the nested containers down to the one that is divided.
     pub chain: Vec<ContainerPart>,
-    /// How many children that container has.
+    /// The number of children of that container.
     pub children: u64,
-    /// How many bytes are in the containers above it.
+    /// The number of inflated bytes in the containers above it.
     pub inflated: u64,
     /// The groups in which its children are sent.
     pub groups: Vec<ChildGroup>,
@@ -88,20 +89,20 @@ pub struct ChildGroup {
     pub bytes: u64,
 }
 
-/// The number of a container's children that were sent elsewhere.
+/// Counts of a container's children that were sent elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElsewhereChildren {
-    /// How many there are.
+    /// The number of these children.
     pub children: u64,
-    /// How many of them are not COMPLETE.
+    /// The number of these children that are not COMPLETE.
     pub incomplete: u64,
 }
 
 /// Divide the children of a document into groups of about `group_bytes` bytes; `None` if the document is better sent in
 /// one piece. A container with another one as its only content is passed through, down to the one worth dividing.
 ///
-/// `open` opens the document again for each pass. A document that cannot be read is sent in one piece, and then gets
-/// its reason.
+/// `open` opens the document again for each pass. A document that cannot be read is sent in one
+/// piece, and then its outcome states the reason.
 pub fn divide<W: Workspace>(
     name: &str,
     open: impl Fn() -> io::Result<Payload>,
@@ -109,7 +110,7 @@ pub fn divide<W: Workspace>(
     limits: Limits,
     group_bytes: u64,
 ) -> Option<Division> {
-    // The same limits as when the children are sent.
+    // Use the same limits as when the children are sent.
     let limits = within_receiver(limits);
     let dehydrator = |digest: Option<([u8; 32], u64)>| -> io::Result<Dehydrator<W>> {
         let dehydrator = Dehydrator::new(name, open()?, workspace(), limits.clone());

@@ -1,4 +1,4 @@
-//! The payload of a part, and the failures of making it.
+//! The payload of a part, and the failures that may occur while it is made.
 
 use std::io::{self, Read as _};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use penstock_documents::{Failure, FailureKind, Part, Payload as PartBytes};
 use penstock_pipestream_net::{ErrorCode, Payload};
 
-/// Larger parts go through a temporary file.
+/// The size in bytes beyond which a part goes through a temporary file.
 pub(crate) const IN_MEMORY: u64 = 1 << 20;
 
 /// Make the payload of a part; it is hashed again only if it does not stay in memory.

@@ -19,7 +19,7 @@ impl DocumentPolicy {
     ///
     /// # Errors
     ///
-    /// ENTITY_INVALID where the message breaks a rule, for example QUORUM without a ratio.
+    /// ENTITY_INVALID if the message breaks a rule, for example QUORUM without a ratio.
     pub fn new(message: CompletionPolicy, text: String) -> Result<Self> {
         let policy = Policy::of(&message)?;
         Ok(Self { message, policy, text })

@@ -1,4 +1,4 @@
-//! The parts in an earlier receipt, so that unchanged ones need not be sent again.
+//! The parts in an earlier receipt, so that unchanged parts need not be sent again.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use crate::identity::OwnerNote;
 use crate::privacy::PrivacyNote;
 use crate::{Error, Result};
 
-/// Where an earlier session has stored a part.
+/// A part that an earlier session has stored.
 #[derive(Debug)]
 pub(crate) struct PreviousPart {
     pub(crate) session: String,
-    /// Its scope and its own ID.
+    /// The IDs of its scope and of its entity.
     pub(crate) ids: (u16, u32),
     pub(crate) file: Option<String>,
     pub(crate) attempts: u32,
@@ -30,7 +30,7 @@ pub(crate) struct PreviousPart {
 pub(crate) struct DeferredPart {
     pub(crate) claim: u64,
     pub(crate) session: SessionId,
-    /// Where it stays if its work was done without a session.
+    /// The stored part, which is kept if its work was done without a session.
     pub(crate) stored: PreviousPart,
 }
 
@@ -59,7 +59,7 @@ enum PreviousOutcome {
 struct Entry {
     sha256: String,
     bytes: u64,
-    /// Absent for the document itself, whose receipt does not state it.
+    /// The part's MIME type; absent for the document itself, whose receipt does not state it.
     media_type: Option<String>,
     outcome: PreviousOutcome,
 }
@@ -127,11 +127,11 @@ impl ReceiptPart {
 }
 
 impl PreviousReceipt {
-    /// Read a receipt.
+    /// Parse a receipt.
     ///
     /// # Errors
     ///
-    /// [`Error::PreviousReceipt`] where the text is not a receipt.
+    /// [`Error::PreviousReceipt`] if the text is not a receipt.
     pub fn new(receipt: &str) -> Result<Self> {
         let receipt: Receipt = serde_json::from_str(receipt).map_err(Error::PreviousReceipt)?;
         let (privacy, doc_id, owner, uri) = (receipt.privacy, receipt.doc_id, receipt.owner, receipt.uri);
@@ -166,14 +166,15 @@ impl PreviousReceipt {
         if self.privacy.as_ref() == note { self } else { Self::default() }
     }
 
-    /// Return whether the document's identifier and owner are unchanged; otherwise its root entity there differs from
-    /// the one to be sent. A receipt of an earlier version states neither.
+    /// Return whether the document's identifier and owner are unchanged; otherwise its stored root
+    /// entity differs from the one to be sent. A receipt of an earlier version states neither, so
+    /// it never matches.
     pub(crate) fn matches_document(&self, doc: &PipeDoc) -> bool {
         self.doc_id.as_ref() == Some(&doc.doc_id) && self.owner == doc.ownership.as_ref().map(OwnerNote::from)
     }
 
-    /// Take the stored part that equals `part`, so that it is used only once. The sink has the bytes of leaves, not
-    /// those of containers.
+    /// Take the stored part that equals `part`, so that it is used only once. A `hollow` part is a
+    /// container without bytes of its own, so it matches only a stored part without a file.
     pub(crate) fn take(&mut self, part: &Part, hollow: bool) -> Option<PreviousPart> {
         let complete = |outcome: &PreviousOutcome| match outcome {
             PreviousOutcome::Complete(stored) => stored.file.is_none() == hollow,

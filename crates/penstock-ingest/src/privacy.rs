@@ -16,10 +16,10 @@ use crate::limits::CHILDREN_PER_MIB;
 use crate::{Result, Value};
 
 const OPAQUE_TYPE: &str = "application/octet-stream";
-/// The reason that the receiver gets for a part that failed at the sender, if names must not be disclosed: a reason may
-/// contain some.
+/// The reason that the receiver gets for a part that failed at the sender, if names must not be
+/// disclosed: the real reason may contain names.
 const REDACTED_REASON: &str = "the part cannot be sent";
-/// The most bytes of a padding entity.
+/// Maximum size of a padding entity in bytes.
 const MAX_PADDING: u64 = 16 << 10;
 
 /// The caller's options for how much the receiver learns.
@@ -69,7 +69,7 @@ pub(crate) struct Padding {
 }
 
 impl Privacy {
-    /// Make it from the caller's options.
+    /// Create the privacy from the caller's options.
     ///
     /// # Errors
     ///
@@ -142,7 +142,8 @@ impl Privacy {
         disclosed_pipe_doc(doc, self.pseudonyms.as_ref())
     }
 
-    /// Return how many padding entities follow this many children of a container of this many bytes.
+    /// Return the number of padding entities to add to `children` children of a container of
+    /// `bytes` bytes.
     pub(crate) fn padding(&self, children: u64, bytes: Option<u64>) -> u64 {
         if !self.pads() {
             return 0;
@@ -160,7 +161,8 @@ impl Privacy {
         Payload::bytes(random)
     }
 
-    /// Make the reference that is sent instead of a document, if one is.
+    /// Make the reference that is sent instead of a document; return `None` if documents themselves
+    /// are sent.
     pub(crate) fn reference(&self, document: &str, part: &Part) -> Option<io::Result<Payload>> {
         let prefix = self.by_reference.as_ref()?;
         let key = if prefix.key.is_empty() { document.to_owned() } else { format!("{}/{document}", prefix.key) };

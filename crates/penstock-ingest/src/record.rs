@@ -23,13 +23,13 @@ pub(crate) struct Record {
     /// Whether its children are sent instead of its own bytes.
     pub(crate) hollow: bool,
     pub(crate) status: Status,
-    /// Why it is not COMPLETE.
+    /// The reason why it is not COMPLETE.
     pub(crate) reason: Option<String>,
     /// Whether it failed only because one of its parts is not COMPLETE.
     pub(crate) failed_by_parts: bool,
     /// Its entity; `None` if it was never announced.
     pub(crate) key: Option<EntityKey>,
-    /// How often it was sent.
+    /// The number of times that it was sent.
     pub(crate) attempts: u32,
     /// The claim check under which it was deferred: here, or in an earlier session if it is not DEFERRED.
     pub(crate) claim: Option<u64>,
@@ -44,7 +44,8 @@ pub(crate) struct Record {
     pub(crate) content: Option<Span>,
     /// Its place in an earlier session; then it is not sent in this one.
     pub(crate) previous: Option<Box<PreviousPart>>,
-    /// The child of the ledger's first record that it is, or that contains it, counted from 1.
+    /// The number, from 1, of the child of the ledger's first record that it is or that contains
+    /// it; 0 if all are sent.
     pub(crate) place: u64,
 }
 
@@ -93,7 +94,7 @@ impl Record {
         self.previous.as_ref().map_or(own, |previous| &previous.session)
     }
 
-    /// Return its scope and its own ID there.
+    /// Return the IDs of its scope and of its entity in that session.
     pub(crate) fn ids(&self) -> Option<(u16, u32)> {
         match &self.previous {
             Some(previous) => Some(previous.ids),
@@ -108,8 +109,9 @@ impl Record {
         Some(uri.to_string())
     }
 
-    /// Return the path of its bytes below the sink's folder. The sink has a part that is COMPLETE, and one that failed
-    /// only because of its own parts. It has no bytes of a container.
+    /// Return the path of its bytes below the sink's folder. The sink has the bytes of a part that
+    /// is COMPLETE, or that failed only because of its own parts, but not those of a hollow
+    /// container.
     pub(crate) fn file(&self, session: &str) -> Option<String> {
         if let Some(previous) = &self.previous {
             return previous.file.clone();
@@ -146,7 +148,7 @@ pub(crate) fn default_reason(status: Status) -> &'static str {
     }
 }
 
-/// Return an ID as a file name: with a number from its second use on.
+/// Return an ID as a file name, followed by the number of its earlier uses, if any.
 fn component(id: u32, uses: u32) -> String {
     if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
 }

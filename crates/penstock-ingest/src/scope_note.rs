@@ -1,4 +1,4 @@
-//! The digest of a scope, as receipts and rows of parts have it.
+//! The digest of a scope, as receipts and rows of parts contain it.
 
 use penstock_io::hex;
 use penstock_pipestream_net::Status;

@@ -1,5 +1,5 @@
-//! Sends documents into a session: [`Transfer`] announces parts and hands them over, [`SentDocument`] receives the
-//! outcomes and concludes the ledger.
+//! The sender of documents into a session: [`Transfer`] announces parts and hands them over,
+//! [`SentDocument`] receives the outcomes and concludes the ledger.
 
 #[cfg(test)]
 mod tests;
@@ -33,13 +33,13 @@ pub struct DocumentOptions {
     pub dehydrate: bool,
     /// The limits for one document.
     pub limits: Limits,
-    /// The most documents in flight; at least one is.
+    /// Maximum number of documents in flight; 0 counts as 1.
     pub in_flight: usize,
-    /// What rows contain in addition to the record of a part.
+    /// The content of rows in addition to the record of a part.
     pub row_content: RowContent,
     /// How much the receiver learns.
     pub privacy: Privacy,
-    /// What happens to parts that fail, and so to their containers; requires layer 2.
+    /// The policy for parts that fail, and so for their containers; requires layer 2.
     pub policy: Option<DocumentPolicy>,
     /// The server's name in URIs.
     pub authority: Option<String>,
@@ -58,7 +58,7 @@ pub struct Document {
     pub previous: PreviousReceipt,
 }
 
-/// Sends documents into one session.
+/// A sender of documents into one session.
 pub struct DocumentSender {
     session: SessionHandle,
     limits: Limits,
@@ -77,11 +77,12 @@ pub struct DocumentSender {
 }
 
 impl DocumentSender {
-    /// Make a sender of documents for a session whose layer is agreed.
+    /// Create a sender of documents for a session whose layer is agreed.
     ///
     /// # Errors
     ///
-    /// The session's, and [`Value`] where options contradict each other or the layer does not support them.
+    /// Errors of the session, and [`Value`] if options contradict each other or the layer does not
+    /// support them.
     pub fn new(session: SessionHandle, options: DocumentOptions) -> Result<Self> {
         let agreement = session.agreement()?;
         let DocumentOptions { dehydrate, limits, in_flight, row_content, privacy, policy, authority, labels } = options;
@@ -111,14 +112,15 @@ impl DocumentSender {
         })
     }
 
-    /// Take a document apart and send it. Returns when every part was announced and handed over.
+    /// Take a document apart and send it. Return when every part was announced and handed over.
     ///
     /// `open` opens the document, once there is room for it. `file` is the document's file, if it has one; then a
     /// document that is sent in one piece need not be copied.
     ///
     /// # Errors
     ///
-    /// [`Value`] for a name that is too long or empty, the session's, and [`Error::Interrupted`](crate::Error::Interrupted).
+    /// [`Value`] for a name that is too long or empty, errors of the session, and
+    /// [`Error::Interrupted`](crate::Error::Interrupted).
     pub fn send<W: Workspace>(
         &self,
         document: Document,
@@ -141,7 +143,7 @@ impl DocumentSender {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn send_children<W: Workspace>(
         &self,
         document: Document,
@@ -163,7 +165,7 @@ impl DocumentSender {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn send_containers(
         &self,
         document: Document,

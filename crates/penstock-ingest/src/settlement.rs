@@ -1,4 +1,5 @@
-//! Documents whose parts have all been announced: receives their outcomes, then concludes the ledger.
+//! The settlement of documents whose parts have all been announced: it receives their outcomes,
+//! then concludes the ledger.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -36,17 +37,18 @@ impl SentDocument {
         Self(Arc::new(Mutex::new(State::Settling(Box::new(settlement)))))
     }
 
-    /// Return whether it has ended. Always `false` during a call of [`wait`](Self::wait).
+    /// Return whether the document has ended; always `false` during a call of [`wait`](Self::wait).
     pub(crate) fn is_done(&self) -> bool {
         self.0.try_lock().is_ok_and(|state| !matches!(*state, State::Settling(_)))
     }
 
-    /// Wait until every part has ended; `None` after the deadline. If `interrupts` end the wait, its caller knows why.
-    /// Another call resumes the wait.
+    /// Wait until every part has ended; return `None` after the deadline. If `interrupts` end the
+    /// wait, the caller knows why, and another call resumes it.
     ///
     /// # Errors
     ///
-    /// The runtime's, [`Error::Interrupted`], and the protocol's where the ledger cannot be concluded.
+    /// Errors of the runtime, [`Error::Interrupted`], and errors of the protocol if the ledger
+    /// cannot be concluded.
     pub fn wait(&self, deadline: Option<Instant>, interrupts: &dyn Interrupts) -> Result<Option<Arc<DocumentOutcome>>> {
         let mut state = lock(&self.0);
         if let State::Settling(settlement) = &mut *state {
@@ -75,7 +77,8 @@ impl fmt::Debug for SentDocument {
     }
 }
 
-/// Receives the outcomes of a document's parts, one after the other. It may be stopped and resumed at any time.
+/// The receiver of the outcomes of a document's parts, one after the other. It may be stopped and
+/// resumed at any time.
 struct Settlement {
     session: SessionHandle,
     ledger: Ledger,

@@ -1,4 +1,5 @@
-//! Shared by the tests of this crate: a workspace in memory, parts, zips, and a server with a client that trusts it.
+//! Helpers of this crate's tests: a workspace in memory, parts, zips, and a server with a client
+//! that trusts it.
 
 use std::io::{self, Cursor, Write as _};
 use std::net::Ipv4Addr;
@@ -25,7 +26,7 @@ use crate::{Document, DocumentOptions, Identity, Interrupts, PreviousReceipt, Pr
 /// The session of ledgers without a server.
 pub(crate) const SESSION: &str = "0123456789abcdef0123456789abcdef";
 
-/// Longer than anything here takes, even on a busy machine.
+/// A time longer than any step of a test takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A workspace in memory, without a reader of PDFs.
@@ -46,7 +47,7 @@ impl Workspace for Memory {
     }
 }
 
-/// Interrupts that are never pending, or always.
+/// Interrupts that are always pending, or never.
 pub(crate) struct Signal(pub(crate) bool);
 
 impl Interrupts for Signal {
@@ -141,12 +142,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Make both ends with layers up to this one.
+    /// Create both ends with layers up to this one.
     pub(crate) fn new(layer: u8) -> Self {
         Self::with_consumer(layer, |sink| FolderSink::open(sink, None).unwrap())
     }
 
-    /// Make both ends with another sink.
+    /// Create both ends with another sink.
     pub(crate) fn with_consumer(layer: u8, consumer: impl FnOnce(&Path) -> Arc<dyn EntitySink>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let sink = dir.path().join("sink");

@@ -9,12 +9,12 @@ use penstock_pipestream_net::port::SinkLimits;
 /// The counters of a sink, over all sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SinkCounters {
-    /// Batches that were made durable, and entities in them.
+    /// Batches that were made durable, and the number of entities in them.
     pub(crate) commits: AtomicU64,
     pub(crate) committed: AtomicU64,
-    /// Time from the first look at a batch until it is durable.
+    /// Time from the start of a batch until it is durable.
     pub(crate) commit_seconds: Histogram,
-    /// Calls that made one file durable, and those that made all.
+    /// Calls that made one file durable, and calls that made all files durable.
     pub(crate) file_syncs: AtomicU64,
     pub(crate) system_syncs: AtomicU64,
     /// Times that a driver waited because the sink had fallen behind.
@@ -22,8 +22,8 @@ pub(crate) struct SinkCounters {
     /// Entities that could not be stored: for lack of space, and for any other reason.
     pub(crate) no_space: AtomicU64,
     pub(crate) other_errors: AtomicU64,
-    /// Sessions whose open entities had too many bytes of headers, and those whose waiting FAILED lines took too much
-    /// room.
+    /// Sessions whose open entities had too many bytes of headers, and sessions with too many bytes
+    /// of waiting FAILED lines.
     pub(crate) headers_exceeded: AtomicU64,
     pub(crate) lines_exceeded: AtomicU64,
     /// Bytes of headers of open entities.
@@ -56,7 +56,8 @@ impl SinkCounters {
         SinkLimits { headers: read(&self.headers_exceeded), lines: read(&self.lines_exceeded) }
     }
 
-    /// Write the counters to a page of metrics. docs/operations.md lists them, and a test compares.
+    /// Write the counters to a page of metrics. docs/operations.md lists them, and a test compares
+    /// the two.
     pub(crate) fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         page.counter("penstock_sink_commits", "Batches made durable.", read(&self.commits))?;
         page.counter("penstock_sink_committed_entities", "Entities in durable batches.", read(&self.committed))?;

@@ -1,4 +1,4 @@
-//! The entities of one session that are not committed yet, whatever they are stored in.
+//! The uncommitted entities of one session, for every kind of sink.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,19 +14,19 @@ use crate::format::LOG;
 use crate::format::encode::{self, End, PayloadProperties};
 use crate::transactions::{ListEnd, Membership, Transaction, is_order};
 
-/// Maximum number of bytes of headers of entities without a terminal status, for a whole session.
+/// Maximum number of bytes of the headers of a session's open entities, together.
 const MAX_HEADER_BYTES: usize = 64 << 20;
-/// Maximum number of bytes of FAILED lines that wait while the disk is full.
+/// Maximum number of bytes of FAILED lines that wait, because the disk is full, to be written.
 const MAX_WAITING_LINES: usize = 16 << 20;
 
-/// An entity that is not terminal yet. `S`: a verified payload that has no name yet.
+/// An entity that is not terminal yet. `S` is a verified payload that has no name yet.
 ///
 /// ```text
 ///  Receiving ──payload right──► Stored ──named──► Placed ──line written──► Delivered ──COMPLETE──► gone
 ///      └──────────── FAILED: payload removed, line FAILED ──────────────────────┘
 /// ```
 ///
-/// A container stays Placed until it has been gathered.
+/// A container stays Placed until all its descendants are terminal.
 #[derive(Debug)]
 struct Entry<S> {
     attempt: Attempt,
@@ -42,12 +42,13 @@ enum State<S> {
     Stored(S),
     Placed(PayloadProperties),
     Delivered(PayloadProperties),
-    /// The attempt has failed. Its header is kept for the line, if no other attempt follows.
+    /// The attempt has failed. Its header is kept for the FAILED line, which is written if no other
+    /// attempt follows.
     Failed,
 }
 
 impl<S: VerifiedPayload> State<S> {
-    /// Return the current name of the payload.
+    /// Return the payload's current name, if it has one.
     fn file(self) -> Option<String> {
         match self {
             Self::Receiving | Self::Failed => None,
@@ -59,10 +60,10 @@ impl<S: VerifiedPayload> State<S> {
 
 /// A verified payload that waits for its name.
 pub(crate) trait VerifiedPayload {
-    /// Return its length and digest, without a name.
+    /// Return the payload's properties, without a name.
     fn unnamed(&self) -> PayloadProperties;
 
-    /// Return its name, if it already has one.
+    /// Return the payload's name, if it already has one.
     fn name(&self) -> Option<&str>;
 }
 
@@ -74,18 +75,18 @@ pub(crate) struct StoredEntity {
     pub(crate) placed: PayloadProperties,
 }
 
-/// Kind of an entity, which decides how the sink handles it.
+/// The kind of an entity, which decides how the sink handles it.
 #[derive(Debug, Clone, Copy)]
 enum EntityKind {
-    /// It is COMPLETE once it has its line.
+    /// An entity that is COMPLETE once it has its line.
     Whole,
-    /// It has children: its line waits until they are terminal.
+    /// An entity with children, which gets its line only once they are terminal.
     Dehydrated,
-    /// It is deferred once it is stored: its line is written with its claim check.
+    /// An entity that is deferred once it is stored: its line is written with its claim check.
     SetAside,
 }
 
-/// The list of a session.
+/// The state of a session's list.
 ///
 /// ```text
 ///  Open ── the session is over ──► Over
@@ -95,9 +96,9 @@ enum EntityKind {
 /// ```
 #[derive(Debug, Clone, Copy)]
 enum List {
-    /// Lines are still to come.
+    /// More lines may follow.
     Open,
-    /// The session is over; the list gets a last line with this code.
+    /// The session is over, and the list gets a last line with this code.
     Over(ErrorCode),
     /// The list has its last line.
     Listed,
@@ -110,39 +111,41 @@ enum List {
 pub(crate) struct Entries<S> {
     control: Arc<dyn SessionControl>,
     counters: Arc<SinkCounters>,
-    /// Types that are stored and deferred.
+    /// Types of the entities that are stored and deferred.
     defer: Option<Arc<DeferTypes>>,
-    /// The SHA-256 of the client's certificate, if it has shown one.
+    /// The SHA-256 of the client's certificate, if the client has shown one.
     certificate: Option<[u8; 32]>,
     entries: HashMap<EntityKey, Entry<S>>,
     header_bytes: usize,
-    /// Files of entities that failed after they were placed.
+    /// Files to remove: their entities failed after the files had a name.
     discarded: Vec<String>,
     /// FAILED lines to be written. They stay here while the disk is full.
     failed_lines: Vec<u8>,
     list: List,
     membership: Membership,
-    /// The outcome of the client's root scope, once all its entities have ended and the client has declared that there
-    /// are no more.
+    /// The outcome of the client's root scope, once all its entities have ended and the client has
+    /// declared that no more follow.
     root: Option<Status>,
-    /// Entities that were gathered before they were sent again, in a session of an earlier process.
+    /// Outcomes of containers that were gathered before the client sent them again, in a session that
+    /// continues from an earlier process.
     gathered: HashMap<EntityKey, Status>,
 }
 
-/// An entity whose line is in the log, and not durable yet.
+/// An entity whose line is in the log but not durable yet.
 pub(crate) struct Delivery {
     attempt: Attempt,
     header: Arc<EntityHeader>,
     handover: Handover,
 }
 
-/// What the session hears of an entity.
+/// The report about an entity to its session.
 enum Handover {
     /// The entity is delivered, and its line is in the log.
     Lined(PayloadProperties),
-    /// The entity is stored to be deferred: its line is written with its claim check.
+    /// The entity is stored and to be deferred: its line is written with its claim check.
     SetAside(PayloadProperties),
-    /// The container is delivered and has no line: the session will report FAILED, because a part has failed.
+    /// The container is delivered without a line: the session will report FAILED, because a part
+    /// has failed.
     Unlined,
 }
 
@@ -151,7 +154,7 @@ impl Delivery {
         self.attempt.key
     }
 
-    /// Return whether it is not delivered without its line.
+    /// Return whether the entity must not be reported unless its line is durable.
     pub(crate) fn has_line(&self) -> bool {
         match self.handover {
             Handover::Lined(_) => true,
@@ -159,7 +162,7 @@ impl Delivery {
         }
     }
 
-    /// Return its line in a log of events, with the name of its stored payload.
+    /// Return the entity's line for the event log, with the name of its stored payload.
     pub(crate) fn event(&self) -> Option<LogEvent> {
         let placed = match &self.handover {
             Handover::Lined(placed) | Handover::SetAside(placed) => placed,
@@ -199,25 +202,25 @@ impl<S: VerifiedPayload> Entries<S> {
         }
     }
 
-    /// Restore the session's open entities that an earlier process has stored.
+    /// Restore the session's open entities, which an earlier process has stored.
     pub(crate) fn restore(&mut self, membership: Membership, entities: impl Iterator<Item = StoredEntity>) {
         self.membership = membership;
         for StoredEntity { key, header, placed } in entities {
             let weight = header_weight(&header);
             self.header_bytes = self.header_bytes.saturating_add(weight);
             SinkCounters::add(&self.counters.header_bytes, weight);
-            // It has its line, so its attempt is neither stored nor refused here.
+            // The attempt's number does not matter: an entity with a line is not stored or refused.
             let (attempt, state) = (Attempt::first(key), State::Delivered(placed));
             self.entries.insert(key, Entry { attempt, header, kind: EntityKind::Whole, gathered: None, state });
         }
     }
 
-    /// Apply an event of the driver. Return the entity that now has something to be committed.
+    /// Apply an event of the driver. Return the entity for which the next commit has work.
     pub(crate) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         match event {
             SinkEvent::Admitted { attempt, header, dehydrated, redeems } => {
-                // An entity that is redeemed under its claim check is not deferred again, because it would be redeemed
-                // again forever.
+                // An entity that is sent under its claim check is not deferred again, because it
+                // would be redeemed and deferred forever.
                 let defers = |types: &Arc<DeferTypes>| !redeems && types.matches(&header);
                 let kind = match dehydrated {
                     true => EntityKind::Dehydrated,
@@ -267,10 +270,10 @@ impl<S: VerifiedPayload> Entries<S> {
         let mut gathered = self.gathered.remove(&key);
         if let Some(known) = self.entries.get(&key) {
             if !matches!(known.state, State::Failed) {
-                // Another chunk of it.
+                // This is another chunk of the same attempt.
                 return;
             }
-            // Its children may have ended before it was sent again.
+            // The children may have ended before the entity was sent again.
             gathered = self.forget(key).and_then(|known| known.gathered);
         }
         let weight = header_weight(&header);
@@ -296,8 +299,9 @@ impl<S: VerifiedPayload> Entries<S> {
         Some(entry)
     }
 
-    /// Handle an entity that the session reports as failed: only a line remains of it. An entity that failed only
-    /// because a part of it failed has itself arrived, and keeps its file; so does a deferred entity.
+    /// Handle an entity that the session reports as not complete: only a line remains of it. An
+    /// entity that failed only because a part of it failed has itself arrived, and keeps its file;
+    /// so does a deferred entity.
     fn failed(&mut self, key: EntityKey, end: &End<'_>, header: Option<Arc<EntityHeader>>) {
         let entry = self.forget(key);
         let arrived = end.status == Status::Deferred
@@ -326,12 +330,13 @@ impl<S: VerifiedPayload> Entries<S> {
         }
     }
 
-    /// Return the files of entities that have failed since the last call, below the sink.
+    /// Return the files of entities that have failed since the last call, relative to the sink.
     pub(crate) fn take_discarded(&mut self) -> Vec<String> {
         std::mem::take(&mut self.discarded)
     }
 
-    /// Record a payload that is complete and verified. Return it if the entity has failed in the meantime.
+    /// Record a payload that is complete and verified. Return it if its attempt has failed in the
+    /// meantime.
     pub(crate) fn stored(&mut self, attempt: Attempt, stored: S) -> Result<(), S> {
         match self.entries.get_mut(&attempt.key) {
             Some(entry) if entry.attempt == attempt && matches!(entry.state, State::Receiving) => {
@@ -342,7 +347,7 @@ impl<S: VerifiedPayload> Entries<S> {
         }
     }
 
-    /// Return the payload of an entity that waits for its name.
+    /// Return an entity's payload, if it waits for its name.
     pub(crate) fn waiting(&self, key: EntityKey) -> Option<&S> {
         match &self.entries.get(&key)?.state {
             State::Stored(stored) => Some(stored),
@@ -350,7 +355,7 @@ impl<S: VerifiedPayload> Entries<S> {
         }
     }
 
-    /// Take the payload of an entity to name it; [`Self::placed`] records the name.
+    /// Take an entity's payload to name it; [`Self::placed`] records the name.
     pub(crate) fn take_waiting(&mut self, key: EntityKey) -> Option<S> {
         let entry = self.entries.get_mut(&key)?;
         match std::mem::replace(&mut entry.state, State::Receiving) {
@@ -376,8 +381,8 @@ impl<S: VerifiedPayload> Entries<S> {
         self.refuse(key, Reason { code: ErrorCode::InternalError, message });
     }
 
-    /// Append the entity's line to `lines`, if it is due. A container that did not succeed is returned without one: the
-    /// session will report FAILED.
+    /// Append the entity's line to `lines`, if it is due. Return a container that did not succeed
+    /// without a line: the session will report FAILED.
     pub(crate) fn deliver(&mut self, key: EntityKey, lines: &mut Vec<u8>) -> Option<Delivery> {
         let entry = self.entries.get_mut(&key)?;
         let State::Placed(placed) = &entry.state else { return None };
@@ -402,7 +407,7 @@ impl<S: VerifiedPayload> Entries<S> {
         &self.failed_lines
     }
 
-    /// Forget the FAILED lines, which are written.
+    /// Forget the FAILED lines after they were written.
     pub(crate) fn clear_failed_lines(&mut self) {
         self.failed_lines.clear();
     }
@@ -438,7 +443,7 @@ impl<S: VerifiedPayload> Entries<S> {
         }
     }
 
-    /// Return the kind of last line that the list gets.
+    /// Return how the list has to end.
     pub(crate) fn ending(&self) -> ListEnd {
         let code = match self.list {
             List::Listed => return ListEnd::Listed,
@@ -448,15 +453,16 @@ impl<S: VerifiedPayload> Entries<S> {
         };
         match (self.membership.transaction(self.certificate), code) {
             (Some(of), Some(ErrorCode::NoError)) => ListEnd::Prepared(of),
-            // CONNECTION_CLOSE may be lost; that everything has arrived was reported before.
+            // CONNECTION_CLOSE may be lost, but the driver has reported that everything has
+            // arrived.
             (Some(of), _) if self.root == Some(Status::Complete) => ListEnd::Prepared(of),
             (_, Some(code)) => ListEnd::Closed(code),
             (_, None) => ListEnd::Incomplete,
         }
     }
 
-    /// Return whether the session cannot change any more, its list lacks nothing but its last line, and no transaction
-    /// has to be waited for.
+    /// Return whether the session cannot change any more, its list lacks only its last line, and
+    /// the list need not wait for a transaction.
     pub(crate) fn can_close_list(&self) -> bool {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
@@ -474,29 +480,31 @@ impl<S: VerifiedPayload> Entries<S> {
         self.list = List::Listed;
     }
 
-    /// Return the transaction that the session belongs to, if the session cannot change any more.
+    /// Return the session's transaction, if all entities of the session have arrived and are
+    /// complete.
     pub(crate) fn prepared(&self) -> Option<Transaction> {
         self.membership.transaction(self.certificate).filter(|_| self.root == Some(Status::Complete))
     }
 
-    /// Return the SHA-256 of the client's certificate, if it has shown one.
+    /// Return the SHA-256 of the client's certificate, if the client has shown one.
     pub(crate) const fn certificate(&self) -> Option<[u8; 32]> {
         self.certificate
     }
 
-    /// Return the header of an order whose payload has arrived.
+    /// Return an entity's header, if it is an order whose payload has arrived.
     pub(crate) fn order(&self, key: EntityKey) -> Option<Arc<EntityHeader>> {
         let entry = self.entries.get(&key).filter(|entry| is_order(&entry.header))?;
         matches!(entry.state, State::Stored(_)).then(|| Arc::clone(&entry.header))
     }
 
-    /// Fail the present attempt at an entity.
+    /// Fail the current attempt of an entity.
     pub(crate) fn refuse(&self, key: EntityKey, reason: Reason) {
         let attempt = self.entries.get(&key).map_or(Attempt::first(key), |entry| entry.attempt);
         self.control.fail(attempt, reason);
     }
 
-    /// Mark the list as incomplete, so that it is never read: the session ends, and its client sends again.
+    /// Mark the list as incomplete, so that it is never read. The session is aborted, and its
+    /// client sends again.
     pub(crate) fn mark_incomplete(&mut self, why: String) {
         self.failed_lines.clear();
         if !self.is_incomplete() {
@@ -505,7 +513,7 @@ impl<S: VerifiedPayload> Entries<S> {
         }
     }
 
-    /// Return whether the log lacks entries.
+    /// Return whether the list lacks a line.
     pub(crate) const fn is_incomplete(&self) -> bool {
         match self.list {
             List::Incomplete => true,
@@ -513,7 +521,7 @@ impl<S: VerifiedPayload> Entries<S> {
         }
     }
 
-    /// Return whether every line is in the log.
+    /// Return whether no line is missing or waits to be written.
     pub(crate) fn has_all_lines(&self) -> bool {
         self.failed_lines.is_empty() && !self.is_incomplete()
     }

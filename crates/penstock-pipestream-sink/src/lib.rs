@@ -1,5 +1,6 @@
-//! Sinks of PipeStream: the storage of the entities that a server receives, and its readers. They depend on the
-//! driver's ports ([`penstock_pipestream_net::port`]) and on nothing else of it; `settings.rs` puts a server together.
+//! Sinks of PipeStream: they store the entities that a server receives, and their readers return
+//! them. They depend only on the driver's ports ([`penstock_pipestream_net::port`]); `settings.rs`
+//! builds a server from the parts.
 //!
 //! ```text
 //!  driver ── EntitySink ──► folder/, objects/     entries.rs: entities that are not committed yet; transactions/: all or nothing

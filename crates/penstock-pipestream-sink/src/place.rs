@@ -1,4 +1,4 @@
-//! Where a sink is.
+//! The place of a sink: a folder, or a prefix in an object store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,21 +20,22 @@ pub enum SinkPlace {
 }
 
 impl SinkPlace {
-    /// Take a folder, or the URI of a prefix in an object store, to which `storage` belongs.
+    /// Parse a sink: a folder, or the URI of a prefix in an object store, to which `storage`
+    /// belongs.
     ///
     /// # Errors
     ///
-    /// Misuse for a URI of no known store, and for options of a store without one.
+    /// Misuse if the URI is of no known store, or if there are options of a store without one.
     pub fn of(sink: Option<&Path>, storage: &StorageOptions) -> Result<Option<Self>> {
         let prefix = ObjectPrefix::of_sink(sink, storage)?.map(Self::Objects);
         Ok(prefix.or_else(|| sink.map(|folder| Self::Folder(folder.to_owned()))))
     }
 
-    /// Return the sessions of the sink. Blocks.
+    /// Open the store of the sink's sessions. Blocks.
     ///
     /// # Errors
     ///
-    /// IO where there is no such folder, or the store does not answer.
+    /// IO if there is no such folder, or the store does not answer.
     pub fn store(&self) -> Result<Arc<dyn Store>> {
         Ok(match self {
             Self::Folder(folder) => Arc::new(FolderStore::open(folder)?),

@@ -1,4 +1,5 @@
-//! A server as its operator states it: its sink, its claim checks, its readers, and which of these go together.
+//! The settings of a server: its sink, its claim checks and its readers, and which of these fit
+//! together.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,40 +18,41 @@ use crate::read::ReadOptions;
 use crate::references::References;
 use crate::{Misuse, Result};
 
-/// The most sessions that wait for a caller to take them; beyond that the clients wait.
+/// Maximum number of sessions that wait for a caller to take them. Beyond it the clients wait.
 const WAITING_SESSIONS: usize = 16;
 
 /// How a sink handles entities that refer to objects.
 #[derive(Debug, Clone, Default)]
 pub struct ReferenceSettings {
-    /// URLs below which objects are fetched; without any the references are kept as they arrive.
+    /// URLs below which objects are fetched; if empty, references are kept as they arrive.
     pub fetch_from: Vec<String>,
-    /// Providers whose keys may have wrapped an object's, `PROVIDER` or `PROVIDER=KEY`; `None`: those of kept
-    /// references are not examined, and encrypted objects are not fetched.
+    /// Providers whose keys may have wrapped an object's key, `PROVIDER` or `PROVIDER=KEY`. `None`:
+    /// kept references are not examined, and encrypted objects are not fetched.
     pub approved_key_providers: Option<Vec<String>>,
     /// Options of the objects' store.
     pub storage: StorageOptions,
 }
 
-/// What an operator states of a server.
+/// An operator's settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// How it listens, and the options of its sessions. [`bind`](Self::bind) sets its claim checks, its service and its
-    /// types to defer.
+    /// The addresses and the options of the sessions. [`bind`](Self::bind) sets the claim checks,
+    /// the service and the types to defer.
     pub server: ServerOptions,
-    /// Where entities are stored; without it the caller takes the sessions.
+    /// The place where entities are stored; without it the caller takes the sessions.
     pub sink: Option<SinkPlace>,
-    /// A folder for claim checks. Default: next to the sessions of the sink; without either there are none.
+    /// A folder for claim checks. Default: next to the sessions of the sink; without a sink there
+    /// are none.
     pub claims: Option<PathBuf>,
     /// Limits of claim checks.
     pub claim_limits: ClaimLimits,
     /// Content types that the sink stores and defers: `image/png`, `image/*`. Layer 2.
     pub defer_types: Vec<String>,
-    /// The key of the sink's readers. Default: the server lets nobody read.
+    /// The key of the sink's readers. Default: there is no service for readers.
     pub read_key: Option<ReadKey>,
-    /// Whether readers must have a certificate where clients must.
+    /// Whether readers need a certificate where clients do.
     pub reader_certificates: ClientCertificates,
-    /// Handling of references by the sink. Default: they are kept.
+    /// How the sink handles references. Default: they are kept.
     pub references: Option<ReferenceSettings>,
 }
 
@@ -69,16 +71,17 @@ impl ServerSettings {
         }
     }
 
-    /// Open the sink and its claim checks, and start to listen. Return the source of sessions where there is no sink.
-    /// Blocks on the disk or the store.
+    /// Open the sink and its claim checks, and start to listen. Return the source of sessions if
+    /// there is no sink. Blocks on the disk or the store.
     ///
     /// # Errors
     ///
-    /// Misuse where settings do not go together; errors of the sink, of the claim checks and of the socket.
+    /// Misuse if settings do not fit together; errors of the sink, of the claim checks and of the
+    /// socket.
     pub fn bind(self) -> Result<(Server, Option<IncomingSessions>)> {
         self.check()?;
         let defer_types = DeferTypes::new(self.defer_types.iter().cloned())?;
-        // The sink makes the folder that the others are in.
+        // Open the sink first, because it creates the folder that contains the claim checks.
         let (sink, sessions) = self.entity_sink()?;
         let claims = self.claim_checks()?;
         let service = self.service(&claims)?;
@@ -139,7 +142,7 @@ impl ServerSettings {
     fn claim_checks(&self) -> Result<Arc<dyn ClaimChecks>> {
         let limits = self.claim_limits;
         if !self.has_layer_2() {
-            // Claim checks exist only there.
+            // Claim checks exist only in Layer 2.
             return Ok(no_claim_checks());
         }
         match (&self.claims, &self.sink) {
@@ -158,7 +161,7 @@ impl ServerSettings {
         }
     }
 
-    /// Return the service for the sink's readers, if there may be any.
+    /// Return the service for the sink's readers, if there is a key.
     fn service(&self, claims: &Arc<dyn ClaimChecks>) -> Result<Option<Arc<dyn PortService>>> {
         let (Some(key), Some(sink)) = (&self.read_key, &self.sink) else { return Ok(None) };
         let options =

@@ -1,4 +1,5 @@
-//! The memory that a process takes, which can be measured only in a separate process. Linux only: it reads /proc.
+//! The memory that a process uses, which can be measured only in a separate process. Linux only: it
+//! reads /proc.
 
 #![cfg(target_os = "linux")]
 #![allow(
@@ -28,14 +29,14 @@ use penstock_pipestream_net::{Payload, Status, channel};
 use crate::raw::{RawClient, pending, run, status};
 use crate::support::{Pair, block, draft};
 
-/// Return the most memory that this process has ever had, in MiB.
+/// Return this process's peak memory in MiB.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// One test, so that nothing else runs meanwhile.
+/// One test, so that no other test runs at the same time.
 #[test]
 fn memory_does_not_grow_with_what_is_sent() {
     a_large_payload_is_streamed();
@@ -68,7 +69,7 @@ fn a_peer_that_does_not_read_stream_0_is_no_longer_read() {
     let announced = run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let mut announced = 0_u32;
-        // Every pair is answered by a STATUS, which is not read.
+        // The server answers every pair with a STATUS, which the peer does not read.
         while announced < 2_000_000 {
             let frames: Vec<_> = (announced + 1..=announced + 1_000)
                 .flat_map(|entity| [pending(entity), status(entity, Status::Failed)])

@@ -12,41 +12,44 @@ use super::columns::RowNames;
 /// The most failures that are kept with their details; all of them are counted.
 const MAX_FAILURES: usize = 10;
 
-/// How rows ended.
+/// Totals of the outcomes of rows.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RowTotals {
-    /// Rows that are COMPLETE.
+    /// The number of rows that are COMPLETE.
     pub rows: u64,
-    /// The bytes of rows that are COMPLETE.
+    /// The total size in bytes of rows that are COMPLETE.
     pub bytes: u64,
-    /// Documents whose scope digests have matched.
+    /// The number of documents whose scope digests have matched.
     pub scopes: u64,
-    /// Rows and documents that are not COMPLETE.
+    /// The number of rows and documents that are not COMPLETE.
     pub failed: u64,
-    /// Rows that are not COMPLETE, but whose document's policy decides.
+    /// The number of rows that are not COMPLETE, but left to the decision of their document's
+    /// policy.
     pub left_out: u64,
 }
 
 /// A row, or a document of rows, that is not COMPLETE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowFailure {
-    /// The document's name, where the row has one.
+    /// The document's name, if the row has one.
     pub document: Option<String>,
-    /// The row's path as JSON, where it has one.
+    /// The row's path as JSON, if it has one.
     pub path: Option<String>,
     /// The registry's code.
     pub code: ErrorCode,
     /// The reason.
     pub message: String,
 }
-/// Shared by the sending thread and the task that receives outcomes.
+/// The account of a session's rows, shared by the sending thread and the task that receives
+/// outcomes.
 pub(super) struct Account {
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Account {
-    /// Make an empty account. `tolerant`: a policy decides which rows may be skipped, and only documents fail.
+    /// Create an empty account. If `tolerant`, a policy decides which rows may be skipped, and only
+    /// documents fail.
     pub(super) fn new(tolerant: bool) -> Self {
         let state = State { tolerant, ..State::default() };
         Self { state: Mutex::new(state), changed: Notify::new() }
@@ -63,9 +66,9 @@ struct State {
     /// Outcomes that arrived before the result of their announcement.
     early: HashMap<EntityKey, Resolution>,
     failures: Vec<RowFailure>,
-    /// Scopes of documents that have ended, whose digests are available.
+    /// Scopes of documents that have ended, whose digests can be received.
     scopes: Vec<ScopeKey>,
-    /// Why the session has ended.
+    /// The reason why the session has ended.
     closed: Option<Reason>,
 }
 
@@ -144,7 +147,8 @@ impl Account {
         self.changed.notify_waiters();
     }
 
-    /// Wait until no more rows and bytes than these are open. The error is the reason for which the session ended.
+    /// Wait until at most `rows` rows and `bytes` bytes are open. The error is the reason why the
+    /// session ended.
     pub(super) async fn wait_below(&self, rows: usize, bytes: u64) -> Result<(), Reason> {
         loop {
             let changed = self.changed.notified();

@@ -1,9 +1,10 @@
-//! Keeps Arrow memory that the IO thread uses, so that a thread of the caller releases it.
+//! References to Arrow memory that the IO thread uses, kept so that a thread of the caller releases
+//! it.
 //!
-//! Arrow memory may belong to an object of the caller (in Python, data received from a socket does), and releasing it
-//! may take a lock such as the interpreter's. The IO thread must not wait for that lock, especially not while the
-//! process ends. So the thread that hands memory over keeps a reference here, and regularly checks whether it is the
-//! last one.
+//! Arrow memory may belong to an object of the caller (in Python, data received from a socket
+//! does), and releasing it may take a lock such as the interpreter's. The IO thread must not wait
+//! for that lock, especially not while the process ends. So the thread that hands memory over keeps
+//! a reference here, and regularly checks whether it is the last reference.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -37,7 +38,7 @@ pub(super) fn release_unused() {
             .partition(|each| each.content_in_use.strong_count() == 0 && Arc::strong_count(&each.names) == 1)
     };
     buffers().extend(used);
-    // Dropped without the lock, because an owner may take long to release it.
+    // Drop the memory without the lock, because its owner may take long to release it.
     drop(unused);
 }
 

@@ -19,15 +19,15 @@ use super::envelopes::EnvelopeColumns;
 use super::strings::{PathColumn, StringColumn, range};
 use crate::{Result, Value};
 
-/// Metadata that columns of the same meaning, or the writer's transaction, replace. Rows that were read from a sink
-/// contain it.
+/// Keys that are left out of a row's metadata, because other columns or the writer's transaction
+/// set them. Rows that were read from a sink contain them.
 const RESERVED: [&str; 6] =
     [DOCUMENT, PATH, DOC, "penstock.transaction", TRANSACTION_OWNER, "penstock.transaction-token"];
 /// The key by which a session's first entities state the transaction's owner.
 pub(super) const TRANSACTION_OWNER: &str = "penstock.transaction-owner";
 const DOCUMENT: &str = "penstock.document";
 const PATH: &str = "penstock.path";
-/// The type of a row without one.
+/// The content type of a row without a type.
 const DEFAULT_TYPE: &str = "application/octet-stream";
 
 /// A batch of rows. The bytes of `content` are used in Arrow's memory, without copying.
@@ -51,7 +51,8 @@ struct ContentColumn {
     bytes: Bytes,
     array: ContentArray,
     column: ArrayRef,
-    /// Dropped when no bytes are in use any more: `Bytes` with an owner cannot report that.
+    /// A token that is dropped when no bytes are in use any more: `Bytes` with an owner cannot
+    /// report that.
     in_use: Weak<()>,
 }
 
@@ -190,7 +191,8 @@ fn byte_range<T: ByteArrayType>(array: &GenericByteArray<T>, row: usize) -> Opti
     if row < array.len() && array.is_valid(row) { range(array.value_offsets(), row) } else { None }
 }
 
-/// Arrow memory as an owner for `Bytes`. The token is dropped after the array, so once it is gone the array is, too.
+/// Arrow memory as an owner for `Bytes`. The token is dropped after the array: once it is gone, so
+/// is the array.
 struct ArrayOwner<T: ByteArrayType> {
     array: GenericByteArray<T>,
     _token: Arc<()>,
@@ -211,7 +213,7 @@ impl MetadataColumn {
         Ok(Self { maps, keys, values })
     }
 
-    /// Add the row's metadata, except keys without a value and keys that are set otherwise.
+    /// Add the row's metadata, except keys without a value and [`RESERVED`] keys.
     fn add_to(&self, metadata: &mut BTreeMap<String, String>, row: usize) {
         if row >= self.maps.len() || self.maps.is_null(row) {
             return;

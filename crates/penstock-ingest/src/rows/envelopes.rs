@@ -8,10 +8,10 @@ use penstock_pipestream::{OwnershipContext, PipeDoc, document_key};
 use super::strings::{StringColumn, list_of};
 use crate::{Result, Value};
 
-/// Stands in for a document's digest, because its rows come one by one.
+/// The substitute for a document's digest, which is unknown because its rows come one by one.
 const NO_CONTENT: [u8; 32] = [0; 32];
 
-/// `doc_id` and `owner`, if there are such columns.
+/// The columns `doc_id` and `owner`, if the batch has them.
 pub(super) struct EnvelopeColumns {
     doc_ids: Option<StringColumn>,
     owners: Option<OwnerColumn>,
@@ -31,8 +31,8 @@ impl EnvelopeColumns {
         Ok(Self { doc_ids, owners })
     }
 
-    /// Return the document's message for a row; an error if it cannot be sent. A document without an ID gets one
-    /// derived from its name, which is the same in every row.
+    /// Return the document's message for a row, or an error if it cannot be sent. A document
+    /// without an ID gets one derived from its name, so the ID is the same in every row.
     pub(super) fn get(&self, row: usize, document: Option<&str>) -> Result<Option<PipeDoc>> {
         let ownership = self.owners.as_ref().and_then(|owners| owners.get(row));
         let explicit = self.doc_ids.as_ref().and_then(|texts| texts.get(row)).map(str::to_owned);

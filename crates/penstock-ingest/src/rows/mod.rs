@@ -1,4 +1,4 @@
-//! Turns Arrow rows into entities, without a call for each row.
+//! The conversion of Arrow rows into entities, without a call for each row.
 //!
 //! ```text
 //!  batch ─ columns ─► chunk: sliced out of Arrow's memory, hashed ─► announced together ─► on their way
@@ -33,10 +33,10 @@ use self::columns::{EntityColumns, TRANSACTION_OWNER, document_draft};
 use crate::interrupts::Interrupts;
 use crate::{Error, Result, Value};
 
-/// The most rows, and the most bytes, that are announced together.
+/// Maximum numbers of rows and bytes that are announced together.
 const CHUNK_ROWS: usize = 256;
 const CHUNK_BYTES: u64 = 1 << 20;
-/// The most rows and bytes in flight; the next chunk waits. A larger row is sent alone.
+/// Maximum numbers of rows and bytes in flight; the next chunk waits. A larger row is sent alone.
 const OPEN_ROWS: usize = 32 << 10;
 const OPEN_BYTES: u64 = 64 << 20;
 
@@ -54,29 +54,31 @@ pub struct RowOptions {
     pub tolerant: bool,
 }
 
-/// Sends rows into one session, into which nothing else is sent.
+/// A sender of rows into one session, which must not be used for anything else.
 pub struct RowSender {
     account: Arc<Account>,
     state: Mutex<Sender>,
 }
 
 impl RowSender {
-    /// Make a sender of rows, and begin to receive the session's outcomes.
+    /// Create a sender of rows, and begin to receive the session's outcomes.
     ///
     /// # Errors
     ///
-    /// The session's, if the ends have not agreed yet or the session has ended.
+    /// Errors of the session, if the ends have not agreed yet or the session has ended.
     pub fn new(session: SessionHandle, options: RowOptions) -> Result<Self> {
         let account = Arc::new(Account::new(options.tolerant));
         let sender = Sender::new(session, Arc::clone(&account), options)?;
         Ok(Self { account, state: Mutex::new(sender) })
     }
 
-    /// Send a batch, and return when all of it was handed over. Waits while too much is in flight.
+    /// Send a batch, and return when all its rows were handed over. Block while too many rows are
+    /// in flight.
     ///
     /// # Errors
     ///
-    /// [`Error::Value`] for a row or a column that cannot be sent; the session's; [`Error::Interrupted`].
+    /// [`Error::Value`] for a row or a column that cannot be sent; errors of the session;
+    /// [`Error::Interrupted`].
     pub fn send(&self, batch: &RecordBatch, interrupts: &dyn Interrupts) -> Result<()> {
         self.with(|sender| sender.send(batch, interrupts))
     }
@@ -86,12 +88,12 @@ impl RowSender {
     ///
     /// # Errors
     ///
-    /// The session's, and [`Error::Interrupted`].
+    /// Errors of the session, and [`Error::Interrupted`].
     pub fn finish(&self, interrupts: &dyn Interrupts) -> Result<Option<String>> {
         self.with(|sender| sender.finish(interrupts))
     }
 
-    /// Return how the rows ended, as far as it is known.
+    /// Return the totals of the outcomes that are known so far.
     pub fn totals(&self) -> RowTotals {
         self.account.totals()
     }
@@ -116,8 +118,8 @@ struct Sender {
     session: SessionHandle,
     account: Arc<Account>,
     metadata: BTreeMap<String, String>,
-    /// The metadata with the transaction's owner, and how many more entities must carry it: a sink needs it in an
-    /// entity that is not refused.
+    /// The metadata with the transaction's owner, and the number of further entities that must
+    /// carry it: a sink needs it in an entity that is not refused.
     owner_metadata: Option<(BTreeMap<String, String>, usize)>,
     scopes: bool,
     /// Whether there are scopes below the root, and digests (section 10.2).
@@ -184,7 +186,8 @@ impl Sender {
             }
         }
         self.flush(interrupts)?;
-        // This thread releases the columns of the batch, after the chunks that use them.
+        // Wait for the chunks that use the batch's columns, so that this thread releases the
+        // columns.
         self.finish_announcing(interrupts)
     }
 
@@ -299,7 +302,7 @@ fn closed(reason: Reason) -> Error {
     Error::Session(penstock_pipestream_net::Error::Closed(reason))
 }
 
-/// Return the error for a row without content, which says what to do.
+/// Return the error for a row without content.
 fn null_content(columns: &EntityColumns, row: usize) -> Error {
     Value::NullContent { document: columns.names().document(row).map(str::to_owned) }.into()
 }

@@ -146,7 +146,7 @@ fn memory_of_arrow_is_held_until_its_last_use_ends() {
     arrow_buffers::release_unused();
     assert!(names.upgrade().is_some(), "the content of a row is in use");
     drop(content);
-    // Other tests release memory at the same time, and what they hold meanwhile returns a moment later.
+    // Other tests release memory at the same time, and may hold this memory for a moment.
     let since = std::time::Instant::now();
     while names.upgrade().is_some() {
         assert!(since.elapsed().as_secs() < 60, "the memory was not given back");

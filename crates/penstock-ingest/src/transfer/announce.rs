@@ -1,4 +1,4 @@
-//! Announcing parts, and the consequences of a refusal for the container.
+//! The announcement of parts, and the consequences of a refusal for the container.
 
 use bytes::Bytes;
 use penstock_documents::Failure;
@@ -11,7 +11,7 @@ use crate::payload::{IN_MEMORY, error_code};
 use crate::policy::DocumentPolicy;
 use crate::privacy::{Padding, Privacy};
 
-/// The most parts, or bytes in memory, that are announced together.
+/// Maximum numbers of parts, and of bytes in memory, that are announced together.
 const MAX_BATCH: usize = 64;
 const MAX_BATCH_BYTES: u64 = 4 << 20;
 
@@ -127,7 +127,7 @@ impl Transfer<'_> {
         key.map_or(Ok(()), |key| self.fail(key, &error))
     }
 
-    /// Fail one of our entities because of an error of the session.
+    /// Fail an entity of this sender because of an error of the session.
     pub(super) fn fail(&mut self, key: EntityKey, error: &penstock_pipestream_net::Error) -> Result<()> {
         let code = error.code().unwrap_or(ErrorCode::InternalError);
         let reason = Reason { code, message: error.to_string() };

@@ -1,4 +1,5 @@
-//! Parts that an earlier session has deferred: whether their work was done meanwhile, and how they are sent again.
+//! Parts that an earlier session has deferred: whether their work was done in the meantime, and how
+//! they are sent again.
 
 use bytes::Bytes;
 use penstock_pipestream_net::Status;
@@ -9,11 +10,12 @@ use crate::previous::{DeferredPart, PreviousPart};
 
 /// The state of the work that a claim check represents.
 enum ClaimWork {
-    /// As far as is known, the work was not done.
+    /// The work was not done, as far as the session can tell.
     Open,
-    /// A worker has done it, and the sink stores the result next to the payload, which has this name.
+    /// A worker has done the work, and the sink stores the result next to the payload, which has
+    /// this name.
     Stored(String),
-    /// A worker has done it, and decided itself what to do with the part.
+    /// A worker has done the work, and has decided itself what to do with the part.
     Elsewhere,
 }
 
@@ -23,7 +25,8 @@ pub(super) fn claim_label(label: &Bytes, claim: u64) -> Bytes {
 }
 
 impl Transfer<'_> {
-    /// Keep a deferred part where it is if its work was done meanwhile; otherwise return it, to be sent.
+    /// Keep a deferred part where it is if its work was done in the meantime; otherwise return it,
+    /// to be sent.
     pub(super) fn keep_if_done(&mut self, index: usize, deferred: DeferredPart) -> Result<Option<DeferredPart>> {
         match self.claim_work(index, &deferred)? {
             ClaimWork::Open => Ok(Some(deferred)),
@@ -40,7 +43,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Return whether the work of a claim check was done without a session, by a worker of a task queue.
+    /// Return the state of a claim check's work, which a worker of a task queue may have done
+    /// without a session.
     fn claim_work(&self, index: usize, deferred: &DeferredPart) -> Result<ClaimWork> {
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2)
             || self.is_announced(&claim_label(&self.label(index), deferred.claim))?
@@ -55,18 +59,19 @@ impl Transfer<'_> {
         })
     }
 
-    /// Return whether an earlier process has announced something with this label in the session.
+    /// Return whether an earlier process has announced an entity with this label in the session.
     fn is_announced(&self, label: &Bytes) -> Result<bool> {
         if label.is_empty() || !self.session.resumed().unwrap_or(false) {
             return Ok(false);
         }
-        // A session that has ended reports that once something is sent in it.
+        // Ignore an error: a session that has ended reports it at the next send.
         Ok(self.wait(self.session.knows(label.clone()))?.unwrap_or(false))
     }
 
-    /// Redeem the claim check of a part that an earlier session has deferred, and return it. If it is no longer valid,
-    /// the part is sent again like any other. A part that an earlier process has announced in this session is sent under
-    /// the claim check only if that was redeemed, which happens once.
+    /// Redeem the claim check of a part that an earlier session has deferred, and return it. If it
+    /// is no longer valid, the part is sent again like any other. A part that an earlier process
+    /// has announced in this session is sent under the claim check only if that process redeemed
+    /// it, because a claim check can be redeemed only once.
     pub(super) fn redeem(&mut self, index: usize) -> Result<Option<u64>> {
         let Some(DeferredPart { claim, session, .. }) = self.deferred.take() else { return Ok(None) };
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {

@@ -1,16 +1,17 @@
-//! Takes one document apart and sends its parts as they are produced: the dehydrator produces the parts, the session
-//! sends them, and the ledger records the outcome of each.
+//! The transfer of one document, whose parts are sent as they are produced: the dehydrator produces
+//! the parts, the session sends them, and the ledger records the outcome of each.
 //!
 //! ```text
 //!   Enter  the container is announced, dehydrated; its key is known before its children are drafted
-//!   Leaf   drafted, and announced with the next ones in one crossing of threads; a failed one by itself
-//!   Leave  no more children
+//!   Leaf   drafted, and announced with the next leaves in one call to the IO thread; a failed leaf by itself
+//!   Leave  the container's children are ended
 //! ```
 //!
 //! At layer 0 a document has one level: containers inside it are kept whole (decision 12).
 //!
-//! Parts that an earlier session has stored are not sent again. An unchanged container is announced only once something
-//! below it turns out to have changed; the children before that stay where they are.
+//! Parts that an earlier session has stored are not sent again. An unchanged container is announced
+//! only once a part below it turns out to have changed; the children before that part stay where
+//! they are.
 
 mod announce;
 mod claims;
@@ -31,7 +32,7 @@ use crate::policy::DocumentPolicy;
 use crate::previous::{DeferredPart, PreviousReceipt};
 use crate::{Error, Result};
 
-/// The error of a document that [`Interrupts`] ended; their owner knows why.
+/// The error for a document that [`Interrupts`] ended; the caller knows why.
 const INTERRUPTED: Error = Error::Interrupted("the document was interrupted");
 
 /// A document that is being sent.
@@ -47,22 +48,22 @@ pub(crate) struct Transfer<'a> {
     batch: Vec<(EntityDraft, Payload)>,
     batch_parts: Vec<usize>,
     batch_bytes: u64,
-    /// Why the session has ended; the rest is recorded without being sent.
+    /// The reason why the session has ended; further parts are then recorded without being sent.
     session_end: Option<String>,
     previous: PreviousReceipt,
     /// The source of labels in the session, and the labels of this document once its bytes are known.
     labels: Option<&'a Labels>,
     document_labels: Option<DocumentLabels>,
-    /// Whether something stays DEFERRED in an earlier session.
+    /// Whether a part stays DEFERRED in an earlier session.
     has_deferred: bool,
-    /// The deferred part that the next enqueued one redeems.
+    /// The deferred part whose claim check the next enqueued part redeems.
     deferred: Option<DeferredPart>,
     /// The depth of the container of which some children are sent; 0 is the document itself. Containers above it are
     /// not sent here.
     base: u32,
     /// The range of these children, for the header of the entity that stands for the container.
     children: Option<String>,
-    /// Bytes that the dehydrator had inflated before the first of them.
+    /// Number of bytes that the dehydrator had inflated before the first of these children.
     inflated_before: u64,
 }
 
@@ -70,9 +71,10 @@ pub(crate) struct Transfer<'a> {
 struct OpenContainer {
     index: usize,
     key: Option<EntityKey>,
-    /// Why no further children can be sent.
+    /// The reason why no further children can be sent.
     refused: Option<String>,
-    /// Children that were announced as failed: the receiver has no header of them.
+    /// The number of children that were announced as failed, whose headers the receiver does not
+    /// have.
     headless: u64,
     /// The number of announced children, and the bytes of the last one.
     announced: u64,
@@ -111,7 +113,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Leave parts of an earlier receipt where they are.
+    /// Do not send the unchanged parts of an earlier receipt again.
     pub(crate) fn with_previous(mut self, previous: PreviousReceipt) -> Self {
         self.ledger.previous_uri.clone_from(&previous.uri);
         self.previous = previous;
@@ -213,8 +215,8 @@ impl<'a> Transfer<'a> {
                 return Ok(());
             }
         };
-        // The entity that stands for a container in this session is announced with the first child that is sent below
-        // it.
+        // The entity that stands for a container in this session is announced before the first
+        // child that is sent below it.
         let is_base = self.children.is_some() && part.depth == self.base;
         let stored = if self.is_comparable(index) { self.previous.take(&part, hollow) } else { None };
         if is_base || stored.is_some() {
@@ -233,8 +235,8 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Return whether a part can be compared with an earlier session. The document itself can only if the identity in
-    /// its header is unchanged.
+    /// Return whether a part can be compared with an earlier session. The document itself can be
+    /// compared only if the identity in its header is unchanged.
     fn is_comparable(&self, index: usize) -> bool {
         index > 0 || self.children.is_some() || self.previous.matches_document(&self.ledger.pipe_doc())
     }
@@ -248,15 +250,15 @@ impl<'a> Transfer<'a> {
         index
     }
 
-    /// Open a container that was announced, or could not be. Without a parent to send them under, its children are
-    /// recorded unsent.
+    /// Return an open container. If it could not be announced, its children have no parent, and are
+    /// recorded without being sent.
     fn open(&self, index: usize) -> OpenContainer {
         let key = self.ledger.records.get(index).and_then(|record| record.key);
         let refused = key.is_none().then(|| "its container could not be sent".to_owned());
         OpenContainer { index, key, refused, headless: 0, announced: 0, last: 0, held: None }
     }
 
-    /// Announce the open containers that were to stay where they are, because something below them has changed.
+    /// Announce the open containers that are held back, because a part below them has changed.
     fn announce_held(&mut self) -> Result<()> {
         if self.stack.iter().all(|open| open.held.is_none()) {
             return Ok(());

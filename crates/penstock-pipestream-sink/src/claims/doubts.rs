@@ -1,4 +1,4 @@
-//! The claim checks that damage of the log has left in doubt, and until when.
+//! The claim checks that damage of the log has left in doubt, and for how long.
 //!
 //! ```text
 //!  lost                                              in doubt
@@ -7,9 +7,10 @@
 //!                                                    every ID that the log does not mention
 //! ```
 //!
-//! A request about a claim check in doubt is refused with an error that names the place; the claim check is never reported as
-//! unknown, expired or open. The lost record may be its redemption, and an entity in two sessions is worse than an entity in
-//! none. The doubt ends with a later record of the claim check's state, or once no claim check of the place can be valid.
+//! A request about a claim check in doubt fails with an error that names the place; the claim check
+//! is never reported as unknown, expired or open. The lost record may be its redemption, and an
+//! entity in two sessions is worse than an entity in none. The doubt ends with a later record of
+//! the claim check's state, or once no claim check of the place can be valid.
 
 use std::sync::Arc;
 
@@ -21,21 +22,22 @@ use crate::{Error, Result};
 /// A place of the log that is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Loss {
-    /// Time, in Unix microseconds, from which every claim check that was issued there is forgotten.
+    /// Time in Unix microseconds from which on all claim checks that were issued in the place are
+    /// forgotten.
     pub(super) until: u64,
-    /// The place, in words.
+    /// A description of the place.
     pub(super) place: Arc<str>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     claims: FastMap<u64, Loss>,
-    /// Places that may have had a record of any claim check.
+    /// Places that may have held a record of any claim check.
     any: Vec<Loss>,
 }
 
 impl Doubts {
-    /// Add a claim check; without an ID, all claim checks whose state is not known.
+    /// Add a claim check; without an ID, all claim checks whose state is unknown.
     pub(super) fn add(&mut self, id: Option<u64>, loss: Loss) {
         match id {
             Some(id) => drop(self.claims.insert(id, loss)),
@@ -70,7 +72,8 @@ impl Doubts {
         }
     }
 
-    /// Return the claim checks in doubt; an entry without an ID is a place that may have had a record of any claim check.
+    /// Return the claim checks in doubt. An entry without an ID is a place that may have held a
+    /// record of any claim check.
     pub(super) fn all(&self) -> impl Iterator<Item = (Option<u64>, &Loss)> {
         let claims = self.claims.iter().map(|(id, loss)| (Some(*id), loss));
         claims.chain(self.any.iter().map(|loss| (None, loss)))

@@ -1,5 +1,5 @@
-//! The file of claim checks that the version before this one has written: a start takes it into the log. Objects of a store have
-//! its bytes still.
+//! The file of claim checks that an earlier version has written: a start moves it into the log.
+//! Objects of a store still have this format.
 //!
 //! ```text
 //!  claims.log    "penstock claims 1\n", then records (penstock_io::records), each a change
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 pub(super) const MAGIC: &[u8] = b"penstock claims 1\n";
 pub(super) const NAME: &str = "claims.log";
-/// Maximum length of a record: a claim check's state is in a token of at most 16 MiB.
+/// Maximum length of a record: it contains a claim check's state in a token of at most 16 MiB.
 const MAX_RECORD: usize = 32 << 20;
 
 /// Append the record of a change.
@@ -25,11 +25,12 @@ pub(super) fn append(change: &[u8], bytes: &mut Vec<u8>) {
     records::append(change, bytes);
 }
 
-/// Read the file of a folder; `None` where there is none. A record that a crash has cut off was not reported to any peer.
+/// Read the file of a folder; return `None` if there is none. A last record that a crash has cut
+/// off was not reported to any peer, and is skipped.
 ///
 /// # Errors
 ///
-/// Where a record is damaged: says where.
+/// If a record is damaged; the error says where.
 pub(super) fn look(disk: &dyn Disk, folder: &Path, mut each: impl FnMut(Change)) -> Result<Option<()>> {
     let path = folder.join(NAME);
     let failed = |error| Error::file("cannot read", &path, error);
@@ -37,14 +38,14 @@ pub(super) fn look(disk: &dyn Disk, folder: &Path, mut each: impl FnMut(Change))
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes.map_err(failed)?,
     };
-    // New, or cut off in its first line.
+    // A shorter file is new, or was cut off in its first line.
     if !MAGIC.starts_with(&bytes) {
         read_all(&bytes, &mut each).map_err(failed)?;
     }
     Ok(Some(()))
 }
 
-/// Read all records.
+/// Read all records, after the first line.
 pub(super) fn read_all(bytes: &[u8], each: &mut impl FnMut(Change)) -> io::Result<()> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(records::damaged("it is no file of claim checks".to_owned()));

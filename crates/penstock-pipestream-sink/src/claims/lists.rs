@@ -1,4 +1,5 @@
-//! What the lists of a sink say of claim checks: a server that was killed may not have settled them.
+//! Claim checks that are settled from the lists of a sink: a server that was killed may not have
+//! settled them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,8 +23,9 @@ use crate::objects::ObjectSink;
 use crate::{Error, Result};
 
 impl Claims {
-    /// Settle claim checks from the lists of the sessions that redeemed them: a server that was killed may have
-    /// reported COMPLETE for an entity that redeemed a claim check, and not have settled it. Blocks on the disk.
+    /// Settle claim checks from the lists of the sessions that redeemed them: a server that was
+    /// killed may have reported COMPLETE for a redeemed entity without settling its claim check.
+    /// Blocks on the disk.
     pub(crate) fn settle_from(&self, sink: &Path) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {
@@ -33,7 +35,7 @@ impl Claims {
         }
         for (by, claims) in redeemed {
             let mut found = HashMap::new();
-            // A session whose ID was used before has a folder with a number.
+            // If a session's ID was used before, its folder has a number.
             let names = sessions_of(sink, &by.to_string()).map_err(|error| Error::file("cannot read", sink, error))?;
             let lists = names.into_iter().map(|name| sink.join(name).join(LOG));
             for (path, list) in lists.filter_map(|path| File::open(&path).ok().map(|list| (path, list))) {
@@ -56,8 +58,9 @@ impl Claims {
         Ok(())
     }
 
-    /// [`settle_from`](Self::settle_from) for a sink in an object store. A session that is not closed may still
-    /// continue in another server: only its list counts. Blocks on the store.
+    /// [`settle_from`](Self::settle_from) for a sink in an object store. An open session may
+    /// continue at another server, so an entity that its list lacks has not failed. Blocks on the
+    /// store.
     pub(crate) fn settle_from_store(&self, sink: &ObjectPrefix) -> Result<()> {
         let mut redeemed: HashMap<SessionId, HashMap<String, u64>> = HashMap::new();
         for claim in lock(&self.state).book.iter() {

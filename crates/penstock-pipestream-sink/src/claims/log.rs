@@ -5,8 +5,9 @@
 //!  lock                          held by the process that writes
 //! ```
 //!
-//! When most records concern forgotten claim checks, the server writes the state of all others again, and removes the segments before.
-//! A start that has found damage does the same, with records of the lost places (doubts.rs).
+//! When most records concern forgotten claim checks, the server rewrites the state of all others
+//! and removes the earlier segments. A start that finds damage does the same, and adds records of
+//! the lost places (doubts.rs).
 
 use std::collections::HashSet;
 use std::io;
@@ -23,26 +24,28 @@ use crate::claims::record::{Entry, Form, Item, SHORTEST, read_body, read_label};
 use crate::claims::state::State;
 use crate::{Error, Result};
 
-/// The length of the log, as a multiple of its current state and in bytes beyond that, from which on it is rewritten.
+/// The log is rewritten when it exceeds `TIMES` the size of its current state, plus `BEYOND` bytes.
 const TIMES: u64 = 4;
 const BEYOND: u64 = 1 << 20;
-/// Number of times that a reader begins again because the server has rewritten the log in the meantime.
+/// Maximum number of attempts of a reader, which starts again if the server rewrites the log in the
+/// meantime.
 const ROUNDS: usize = 8;
 
-/// The log of a folder that is this process's.
+/// The log of a folder that this process has locked.
 #[derive(Debug)]
 pub(super) struct ClaimLog {
     log: Log,
-    /// Maximum number of bytes of a group.
+    /// Maximum number of bytes of a group of records.
     group: usize,
     /// Number of bytes from which on the log is rewritten.
     limit: u64,
-    /// Records that the disk did not take. The book has them, so they go with the next ones.
+    /// Records that could not be written. The book has their changes, so they are written with the
+    /// next ones.
     unwritten: Vec<Entry>,
 }
 
 impl ClaimLog {
-    /// Read the log of a folder.
+    /// Read the log of a folder that this process has locked.
     pub(super) fn open(disk: &Arc<dyn Disk>, folder: &Path, format: Format, state: &mut State) -> Result<Self> {
         let earlier = earlier::look(&**disk, folder, |(record, details)| state.restore(record, details))?;
         let mut heard = ClaimReplay { state, records: 0, is_new: false };
@@ -63,7 +66,8 @@ impl ClaimLog {
             let path = folder.join(earlier::NAME);
             let failed = |error| Error::file("cannot rewrite", &path, error);
             opened.rewrite(&state.entries()).map_err(failed)?;
-            // The file must not replace later records of the log at a start.
+            // Remove the file, because a later start must not apply its records over newer ones of
+            // the log.
             disk.remove(&path).and_then(|()| disk.sync_folder(folder)).map_err(failed)?;
         } else if is_damaged {
             opened.limit = 0;
@@ -72,12 +76,13 @@ impl ClaimLog {
         Ok(opened)
     }
 
-    /// Return how many places were found damaged.
+    /// Return how many damaged places were found.
     pub(super) const fn damaged(&self) -> u64 {
         self.log.damaged()
     }
 
-    /// Append records; they are durable when this returns. Those that the disk does not take precede the next ones.
+    /// Append records. They are durable when this returns. Records that could not be written
+    /// precede the next ones.
     pub(super) fn append(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
         if !self.unwritten.is_empty() {
             entries.splice(..0, self.unwritten.drain(..));
@@ -88,13 +93,13 @@ impl ClaimLog {
             self.unwritten = without_voided(entries);
             return Err(error);
         }
-        // With the seal a start can tell damage of these records from a torn write, even if this process is killed now. The records
-        // are durable without it.
+        // The seal lets a start tell damage of these records from a torn write, even if this
+        // process is killed now. The records are durable without it.
         let _ = self.log.seal_unsynced();
         Ok(())
     }
 
-    /// Append records in groups. Where it fails, say how many are durable.
+    /// Append records in groups. On failure, return how many of them are durable.
     fn append_all(&mut self, entries: &[Entry]) -> std::result::Result<(), (usize, io::Error)> {
         let (mut done, most) = (0, self.group);
         while let Some(rest) = entries.get(done..).filter(|rest| !rest.is_empty()) {
@@ -110,7 +115,7 @@ impl ClaimLog {
         Ok(())
     }
 
-    /// Mark all records as durable: bytes of them that change later are damage.
+    /// Mark all records as durable, so that later changes of their bytes count as damage.
     pub(super) fn seal(&mut self) -> io::Result<()> {
         self.log.seal()
     }
@@ -127,21 +132,21 @@ impl ClaimLog {
         }
     }
 
-    /// Write the state of all claim checks into new segments, and remove the earlier ones.
-    ///
-    /// A crash may come at any time: the new record of a claim check replaces all earlier ones of it, and contains as much.
+    /// Write the state of all claim checks into new segments, and remove the earlier ones. A crash
+    /// may come at any time: the new record of a claim check replaces all its earlier ones, and
+    /// contains as much.
     fn rewrite(&mut self, entries: &[Entry]) -> io::Result<()> {
         let before: Vec<u64> = self.log.segments().map(|(number, _)| number).collect();
         self.log.end_segment();
         let written = self.append_all(entries).map_err(|(_, error)| error).and_then(|()| self.log.seal());
         if written.is_err() {
-            // The new segments take room on a disk that may be full.
+            // The new segments take space on a disk that may be full.
             let new: Vec<u64> =
                 self.log.segments().map(|(number, _)| number).filter(|it| !before.contains(it)).collect();
             self.log.remove(new);
             return written;
         }
-        // Oldest first: a record may be outdated, and a later segment says so.
+        // Remove the oldest first, because a later segment may override an outdated record.
         if let Err(error) = self.log.remove_in_order(before) {
             tracing::warn!(folder = %self.log.folder().display(), %error, "old segments of the log of claim checks stay for now");
         }
@@ -150,7 +155,7 @@ impl ClaimLog {
     }
 }
 
-/// Leave out claim checks that were issued and voided: no peer has heard of them.
+/// Leave out claim checks that were issued and voided: no peer knows them.
 fn without_voided(mut entries: Vec<Entry>) -> Vec<Entry> {
     let of = |form| entries.iter().filter(move |entry| entry.form == form).map(|entry| entry.id).collect();
     let (issued, voided): (HashSet<u64>, HashSet<u64>) = (of(Form::Change), of(Form::Voided));
@@ -158,7 +163,7 @@ fn without_voided(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// Read the log of a folder without changing it: another process may write it.
+/// Read the log of a folder without changing it, because another process may be writing it.
 pub(super) fn look(disk: &dyn Disk, folder: &Path, format: &Format, state: &mut State) -> Result<()> {
     match disk.list(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -169,7 +174,7 @@ pub(super) fn look(disk: &dyn Disk, folder: &Path, format: &Format, state: &mut 
         earlier::look(disk, folder, |(record, details)| state.restore(record, details))?;
         let mut heard = ClaimReplay { state, records: 0, is_new: false };
         match log::look(disk, folder, format, &mut heard) {
-            // Its owner has removed a segment.
+            // The writing process has removed a segment: start again.
             Err(log::Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound && round < ROUNDS => {}
             looked => return looked.map(drop).map_err(|error| penstock_io::Error::from(error).into()),
         }
@@ -177,17 +182,17 @@ pub(super) fn look(disk: &dyn Disk, folder: &Path, format: &Format, state: &mut 
     Ok(())
 }
 
-/// Return whether a folder has claim checks.
+/// Return whether a folder contains claim checks.
 pub(super) fn exists(disk: &dyn Disk, folder: &Path, format: &Format) -> bool {
     let is_ours = |name: &String| name == earlier::NAME || name.ends_with(format.suffix) || name.ends_with(".damaged");
     disk.list(folder).is_ok_and(|names| names.iter().any(is_ours))
 }
 
-/// The contents of the log, oldest first.
+/// The receiver of the log's records, oldest first.
 struct ClaimReplay<'a> {
     state: &'a mut State,
     records: u64,
-    /// Whether a place is lost that no record of the log names.
+    /// Whether a place is lost for which the log has no record yet.
     is_new: bool,
 }
 

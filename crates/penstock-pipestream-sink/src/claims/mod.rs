@@ -1,7 +1,7 @@
-//! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, a description of the
-//! entity behind each claim check, and the log of a folder, or the objects of a store, in which both are stored before a change is
-//! reported. An end without such a store issues none: a claim check that was forgotten could be redeemed twice (section
-//! 10.8).
+//! The claim checks that an end has issued, over all its sessions (decision 20): the core's book, a
+//! description of the entity behind each claim check, and the log of a folder or the objects of a
+//! store, which hold both before a change is reported. An end without such a store issues none: a
+//! forgotten claim check could be redeemed twice (section 10.8).
 
 mod doubts;
 mod earlier;
@@ -38,19 +38,19 @@ use crate::claims::store::{Answer, Folder, Store};
 use crate::format::CLAIMS as FOLDER;
 use crate::{Error, Result};
 
-/// Read the claim checks of a sink's folder; a reader of it need not be its server. Return none where the folder has none.
-/// Blocks on the disk.
+/// Read the claim checks in the folder of a sink, also from another process than its server. Return
+/// none if the folder has none. Blocks on the disk.
 ///
 /// # Errors
 ///
-/// Where a place of the log is lost: not all claim checks are known then.
+/// If a place of the log is lost: then not all claim checks are known.
 pub fn read_claims(sink: &Path) -> Result<Vec<ClaimRow>> {
     let mut state = State::default();
     store::look(&sink.join(FOLDER), &mut state)?;
     state.page((0, 0), usize::MAX)
 }
 
-/// Read the claim checks of the servers of a sink in an object store. Blocks on the store.
+/// Read the claim checks of all servers of a sink in an object store. Blocks on the store.
 pub fn read_claims_in(sink: &ObjectPrefix) -> Result<Vec<ClaimRow>> {
     let mut state = State::default();
     let read = block_on(objects::look(sink, |(record, details)| state.restore(record, details)))?;
@@ -58,12 +58,12 @@ pub fn read_claims_in(sink: &ObjectPrefix) -> Result<Vec<ClaimRow>> {
     state.page((0, 0), usize::MAX)
 }
 
-/// Where claim checks are stored.
+/// The place where claim checks are stored.
 #[derive(Debug)]
 enum Home {
-    /// In a folder that belongs to one process at a time.
+    /// A folder that belongs to one process at a time.
     Folder(PathBuf),
-    /// In an object store, which several servers share.
+    /// An object store that several servers share.
     Objects(SharedClaims),
 }
 
@@ -76,45 +76,46 @@ pub struct Claims {
     counters: ClaimCounters,
     store: OnceLock<Store>,
     opening: Mutex<()>,
-    /// There are claim checks, and they could not be read so far.
+    /// Whether stored claim checks exist that could not be read so far.
     unread: AtomicBool,
     /// Signals that a claim check was issued.
     issued: Notify,
-    /// Whether a sink stores the ones that were settled without a session.
+    /// Whether a sink stores the claim checks that were settled without a session.
     noted: AtomicBool,
 }
 
-/// Fires when all earlier changes are on disk.
+/// Fires when all earlier changes are durable.
 type PendingAnswer = Option<Answer>;
 
 impl Claims {
-    /// Create a book in a folder, which is created if it does not exist and belongs to one process at a time. A change
-    /// is not reported before it is on disk.
+    /// Open the book in a folder, which is created if it does not exist and belongs to one process
+    /// at a time. A change is not reported before it is durable.
     pub fn open(folder: &Path) -> Result<Arc<Self>> {
         Self::open_with(folder, ClaimLimits::default())
     }
 
-    /// Return the same, with limits.
+    /// [`open`](Self::open), with limits.
     pub(crate) fn open_with(folder: &Path, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Folder(folder.to_owned()), limits));
         claims.open_now()?;
         Ok(claims)
     }
 
-    /// Return the book next to the sessions of a sink. Several servers may share a sink, and most have no claim checks:
-    /// the first one that has some takes the folder, and other servers of the same sink cannot issue any.
+    /// Return the book next to the sessions of a sink. Several servers may share a sink, and most
+    /// have no claim checks: the first server that has any takes the folder, and the others cannot
+    /// issue any.
     pub fn beside(sink: &Path) -> Arc<Self> {
         Self::beside_with(sink, ClaimLimits::default())
     }
 
-    /// Return the same, with limits.
+    /// [`beside`](Self::beside), with limits.
     pub(crate) fn beside_with(sink: &Path, limits: ClaimLimits) -> Arc<Self> {
         let folder = sink.join(FOLDER);
         let claims = Arc::new(Self::of(Home::Folder(folder.clone()), limits));
         if store::exists(&folder)
             && let Err(error) = claims.open_now().and_then(|()| claims.settle_from(sink))
         {
-            // Those of another server are its own to answer for.
+            // The server that has locked the folder answers for its claim checks.
             let is_busy = matches!(error, Error::Local(penstock_io::Error::Busy(_)));
             claims.unread.store(!is_busy && claims.store.get().is_none(), Ordering::Relaxed);
             tracing::warn!(folder = %folder.display(), %error, "this server gives out no claim checks for now");
@@ -122,8 +123,9 @@ impl Claims {
         claims
     }
 
-    /// Return the book of all servers of a sink in an object store, next to its sessions: each of them can find a claim
-    /// check that another one has issued, and one redemption is valid, whichever server is asked. Blocks on the store.
+    /// Return the book that all servers of a sink in an object store share, next to its sessions:
+    /// each server finds the claim checks of the others, and a claim check can be redeemed once
+    /// over all servers. Blocks on the store.
     pub(crate) fn in_store(sink: &ObjectPrefix, limits: ClaimLimits) -> Result<Arc<Self>> {
         let claims = Arc::new(Self::of(Home::Objects(SharedClaims::new(sink.clone())?), limits));
         claims.open_now()?;
@@ -168,18 +170,19 @@ impl Claims {
             }
         };
         self.unread.store(false, Ordering::Relaxed);
-        // It was empty, and only this call sets it.
+        // This cannot fail: only this function sets it, under the lock `opening`.
         let _ = self.store.set(store);
         Ok(())
     }
 
-    /// Take what was read.
+    /// Replace the state with what was read.
     fn adopt(&self, mut state: State) {
         state.number_all();
         *lock(&self.state) = state;
     }
 
-    /// Read claim checks that could not be read before: nothing may be said of them until then.
+    /// Read the claim checks if they could not be read before: until then nothing may be said about
+    /// them.
     async fn known(self: &Arc<Self>) -> Result<()> {
         if self.unread.load(Ordering::Relaxed) { self.ready().await } else { Ok(()) }
     }
@@ -193,8 +196,8 @@ impl Claims {
         opened.unwrap_or_else(|died| Err(Error::task(died)))
     }
 
-    /// Read what other servers of the sink have written, where there may be others. A claim check that has its final
-    /// state does not change.
+    /// Read the records that other servers of the sink have written, if it can have others. A
+    /// settled claim check does not change any more, so nothing is read for it.
     async fn read_others(&self, id: u64) -> Result<()> {
         let Home::Objects(sharing) = &self.home else { return Ok(()) };
         let known = lock(&self.state).book.get(id).map(|claim| claim.state);
@@ -203,7 +206,7 @@ impl Claims {
         }
         let failed = |error| failed("cannot read the claim checks of", sharing.place(), &error);
         sharing.read_new(|(record, details)| lock(&self.state).restore(record, details)).await.map_err(failed)?;
-        // A server may have been killed between the redemption and its record.
+        // A server may have been killed between a redemption and its record.
         let open = lock(&self.state).book.get(id).is_some_and(|claim| claim.state == ClaimState::Open);
         if open && let Some(by) = sharing.redeemer(id).await.map_err(failed)? {
             lock(&self.state).book.restore(now(), ClaimRecord::Redeemed { id, by });
@@ -211,7 +214,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Transfer a deferred entity to a session, once; `PendingAnswer` fires when that is durable.
+    /// Transfer a deferred entity of `session` to the session `by`, once. `PendingAnswer` fires
+    /// when that is durable.
     async fn take(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<(Claim, PendingAnswer)> {
         self.known().await?;
         if let Home::Objects(sharing) = &self.home {
@@ -225,7 +229,8 @@ impl Claims {
             }
             let mut state = lock(&self.state);
             let claim = state.book.redeem(now(), id, session, by)?;
-            // The store has decided; the record is for the readers of all records.
+            // The store has decided, so this need not wait: the record is for readers of all
+            // records.
             drop(self.save(&mut state));
             return Ok((claim, None));
         }
@@ -236,18 +241,18 @@ impl Claims {
         Ok((claim, stored))
     }
 
-    /// Settle the claim checks of an earlier process when a server begins: that process's sessions are over, except for
-    /// those that continue, and so are the claim checks that they had redeemed and not sent. Their lists have been read
-    /// before. Claim checks that several servers share are settled by the first one.
+    /// Settle, at a server's start, the claim checks that sessions of an earlier process had
+    /// redeemed and not sent: those sessions are over, unless they continue. The sessions' lists
+    /// were read before. In a shared store the first server settles them.
     pub(crate) fn fail_left(&self, goes_on: &dyn Fn(SessionId) -> bool) {
         let left = std::mem::take(&mut lock(&self.state).left);
         for (id, by) in left.into_iter().filter(|(_, by)| !goes_on(*by)) {
-            // The state in a list takes precedence.
+            // A state that was read from a list takes precedence.
             self.settle(id, by, Status::Failed);
         }
     }
 
-    /// Return the first claim checks whose expiry and ID follow this.
+    /// Return the first `max` claim checks whose expiry and ID follow `after`, in that order.
     pub(crate) fn page(self: &Arc<Self>, after: (u64, u64), max: usize) -> Result<Vec<ClaimRow>> {
         if self.unread.load(Ordering::Relaxed) {
             self.open_now()?;
@@ -257,7 +262,8 @@ impl Claims {
         state.page(after, max)
     }
 
-    /// Wait for claim checks that are open and have a higher number, and return them with the number of the last one.
+    /// Wait for open claim checks with a number above `after`. Return them with the number of the
+    /// last.
     pub(crate) async fn fresh(&self, after: u64) -> (Vec<ClaimRow>, u64) {
         loop {
             let mut issued = pin!(self.issued.notified());
@@ -270,7 +276,7 @@ impl Claims {
         }
     }
 
-    /// Issue a claim check; it is stored when this returns.
+    /// Issue a claim check. It is durable when this returns.
     pub(crate) async fn issue(self: &Arc<Self>, terms: &ClaimTerms, details: Details) -> Result<Claim> {
         self.ready().await?;
         let (claim, stored) = {
@@ -304,7 +310,7 @@ impl Claims {
     pub(crate) fn void(&self, id: u64) {
         let mut state = lock(&self.state);
         state.book.void(id);
-        // This does not wait: a claim check that reappears after a crash is one whose ID is unknown to every peer.
+        // This need not wait: if the claim check reappears after a crash, no peer knows its ID.
         drop(self.save(&mut state));
         state.forget(id);
     }
@@ -316,7 +322,7 @@ impl Claims {
         let (response, stored) = {
             let mut state = lock(&self.state);
             state.check(id)?;
-            // The state that it reports may not be on the disk yet.
+            // The reported state may not be durable yet, so the answer waits for the barrier.
             let mut response = state.book.query(now(), id);
             if self.noted.load(Ordering::Relaxed) {
                 state.tell_place(&mut response);
@@ -326,7 +332,8 @@ impl Claims {
         written(stored).await.map(|()| response)
     }
 
-    /// Transfer a deferred entity to a session, once; stored when this returns.
+    /// Transfer a deferred entity of `session` to the session `by`, once. Durable when this
+    /// returns.
     pub(crate) async fn redeem(self: &Arc<Self>, id: u64, session: SessionId, by: SessionId) -> Result<ClaimResponse> {
         let taken = self.take(id, session, by).await;
         if taken.as_ref().is_err_and(|error| error.code() == Some(ErrorCode::ClaimExpired)) {
@@ -347,14 +354,15 @@ impl Claims {
         drop(self.save(&mut state));
     }
 
-    /// Settle a claim check that no session has redeemed; stored when this returns.
+    /// Settle a claim check that no session has redeemed. Durable when this returns.
     pub(crate) async fn settle_here(self: &Arc<Self>, id: u64, status: Status) -> Result<()> {
         self.known().await?;
         self.read_others(id).await?;
         lock(&self.state).check(id)?;
         let session = lock(&self.state).book.get(id).map(|claim| claim.session);
         let session = session.ok_or(core::Error::from(core::Violation::UnknownClaim { id }))?;
-        // A claim check that is already redeemed is settled by the session that redeemed it, which may be this one.
+        // A claim check that is already redeemed must be settled by its redeemer, which may be
+        // `HERE`.
         if let Err(error) = self.take(id, session, HERE).await
             && !lock(&self.state).book.get(id).is_some_and(|claim| claim.is_with(HERE))
         {
@@ -368,7 +376,7 @@ impl Claims {
         written(stored).await
     }
 
-    /// Pass the changes to the store, in order.
+    /// Pass the book's changes to the store, in order.
     fn save(&self, state: &mut State) -> PendingAnswer {
         let mut entries = Vec::new();
         while let Some(record) = state.book.poll_record() {
@@ -382,7 +390,7 @@ impl Claims {
         Some(store.save(entries))
     }
 
-    /// Fire when everything that was passed to the store before is on disk.
+    /// Return an answer that fires when all earlier changes are durable.
     fn barrier(&self, state: &mut State) -> PendingAnswer {
         drop(self.save(state));
         self.store.get().map(|store| store.save(Vec::new()))
@@ -426,7 +434,7 @@ impl ClaimChecks for Claims {
     fn redeemed_by(&self, session: SessionId) -> HashSet<u64> {
         let state = lock(&self.state);
         let redeemed = state.book.iter().filter(|claim| claim.state == ClaimState::Redeemed { by: session });
-        // One that is in doubt may have been settled.
+        // A claim check in doubt may have been settled.
         let redeemed = redeemed.filter(|claim| state.is_sure(claim.id));
         redeemed.map(|claim| claim.id).collect()
     }
@@ -472,7 +480,7 @@ impl ClaimChecks for Claims {
         async move {
             let this = Arc::clone(&self);
             if let Ok(closing) = spawn_blocking(move || this.store.get().map(Store::close)) {
-                // It has no result.
+                // Closing has no result.
                 let _ = closing.await;
             }
         }
@@ -480,7 +488,7 @@ impl ClaimChecks for Claims {
     }
 }
 
-/// Read everything that the servers of a sink have written.
+/// Read all records of all servers of a sink.
 async fn read_shared(sharing: &SharedClaims, state: &mut State) -> object_store::Result<()> {
     sharing.read_new(|(record, details)| state.restore(record, details)).await?;
     for id in sharing.redeemed().await? {

@@ -1,16 +1,16 @@
-//! Claim checks in an object store, which several servers of one sink share.
+//! The claim checks of a sink in an object store, which several servers share.
 //!
 //! ```text
-//!  PREFIX/.claims/log/WRITER-NUMBER    records as earlier.rs has them, its first line included: those of a batch, or of
-//!                                      many batches of the same server, put together
-//!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only where there is none
+//!  PREFIX/.claims/log/WRITER-NUMBER    records in the format of earlier.rs, with its first line: those of a batch,
+//!                                      or of many merged batches of the same server
+//!  PREFIX/.claims/redeemed/CLAIM       {"by": SESSION, "attempt": 16 hex digits}; put only if there is none
 //! ```
 //!
-//! An object appears whole or not at all, and the store decides a redemption among all that try: the session whose
-//! server has put `redeemed/CLAIM` has the entity, in whatever process (section 10.8). A server reads what the others
-//! have written when a client asks about a claim check. The order in which records are read does not change the result,
-//! as long as those that issue claim checks come first. All of them are removed when no claim check that they concern
-//! can be valid any more.
+//! An object appears whole or not at all, and the store decides which redemption is first: the
+//! session whose server has put `redeemed/CLAIM` has the entity, whatever its process (section
+//! 10.8). A server reads the others' records when a client asks about a claim check. The order of
+//! the records does not matter, as long as those that issue claim checks come first. Objects are
+//! removed once no claim check in them can be valid any more.
 
 use std::collections::HashSet;
 use std::io;
@@ -34,24 +34,25 @@ const LOG: &str = "log";
 const REDEEMED: &str = "redeemed";
 /// Maximum number of concurrent requests.
 const CONCURRENT: usize = 32;
-/// Number of batches, or number of their bytes, at which they are merged.
+/// Number of batches, and number of their bytes, at which they are merged.
 const BATCHES: usize = 64;
 const ROLL: usize = 4 << 20;
-/// Time after which no claim check is valid any more: a day, an hour that an expired one is kept, and an hour for
-/// clocks that differ.
+/// Age at which objects are removed: a day for which a claim check is valid by default, an hour for
+/// which an expired one is kept, and an hour for clocks that differ.
 const KEPT: Duration = Duration::from_secs(86_400 + 2 * 3_600);
-/// How often a server removes older objects.
+/// The interval at which a server removes old objects.
 const SWEEP: Duration = Duration::from_secs(3_600);
-/// Number of times that a list of objects is read again because another server has merged some of them in the meantime.
+/// Maximum number of times that the objects are listed: another server may merge some before they
+/// are read.
 const ROUNDS: usize = 8;
 
-/// The session that has redeemed a claim check.
+/// The content of a redemption: the session that has redeemed a claim check.
 #[derive(Debug, Serialize, Deserialize)]
 struct Marker {
-    /// The session.
+    /// The session's ID.
     by: String,
-    /// A store may have carried out a request that it reports as failed; this distinguishes our own attempt from
-    /// another.
+    /// A random number that identifies this attempt, because a store may have carried out a request
+    /// that it reports as failed.
     attempt: String,
 }
 
@@ -59,18 +60,18 @@ struct Marker {
 #[derive(Debug)]
 pub(super) struct SharedClaims {
     place: ObjectPrefix,
-    /// The beginning of the names of our own objects.
+    /// The prefix of the names of this server's objects.
     writer: String,
-    /// Objects of other servers that were read and still exist.
+    /// Objects that exist and need not be read again.
     seen: Mutex<Seen>,
-    /// Calls of [`SharedClaims::read_new`].
+    /// The number of calls of [`SharedClaims::read_new`].
     calls: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     names: HashSet<String>,
-    /// The last call that has its answer.
+    /// The number of the last call that is answered.
     answered: u64,
 }
 
@@ -80,7 +81,7 @@ impl SharedClaims {
         Ok(Self { place, writer, seen: Mutex::default(), calls: AtomicU64::new(0) })
     }
 
-    /// Return the log of our own records.
+    /// Return the log of this server's records.
     pub(super) fn log(&self) -> ObjectLog {
         ObjectLog {
             place: self.place.clone(),
@@ -96,8 +97,8 @@ impl SharedClaims {
         &self.place
     }
 
-    /// Read what other servers have written since the last call, the records that issue claim checks first. One call
-    /// queries the store for all callers that wait.
+    /// Read the records that other servers have written since the last call; those that issue claim
+    /// checks come first. One call queries the store for all waiting callers.
     pub(super) async fn read_new(&self, each: impl FnMut(Change)) -> Result<()> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let mut seen = self.seen.lock().await;
@@ -111,19 +112,20 @@ impl SharedClaims {
         Ok(())
     }
 
-    /// Return the claim checks that were redeemed.
+    /// Return the claim checks that have a redemption.
     pub(super) async fn redeemed(&self) -> Result<Vec<u64>> {
         let found = list(&self.place, REDEEMED).await?;
         let names = found.iter().filter_map(|object| object.location.filename());
         Ok(names.filter_map(|name| u64::from_str_radix(name, 16).ok()).collect())
     }
 
-    /// Return the session that has redeemed a claim check, if there is one.
+    /// Return the session that has redeemed a claim check, if any.
     pub(super) async fn redeemer(&self, id: u64) -> Result<Option<SessionId>> {
         Ok(self.marker(id).await?.and_then(|marker| SessionId::parse(&marker.by).ok()))
     }
 
-    /// Redeem a claim check for a session, once among all servers; `Err`: the session that was faster.
+    /// Redeem a claim check for a session, once over all servers. Return as `Err` the session that
+    /// was first.
     pub(super) async fn redeem(&self, id: u64, by: SessionId) -> Result<std::result::Result<(), SessionId>> {
         let attempt = penstock_io::tls::random().map_err(|error| generic(io::Error::other(error.to_string())))?;
         let marker = Marker { by: by.to_string(), attempt: format!("{:016x}", u64::from_be_bytes(attempt)) };
@@ -159,11 +161,11 @@ impl SharedClaims {
     }
 }
 
-/// Read what all servers of a sink have written; a reader of a sink need not be a server of it.
+/// Read the records of all servers of a sink. The caller need not be one of them.
 pub(super) async fn look(place: &ObjectPrefix, mut each: impl FnMut(Change)) -> Result<()> {
     let (changes, _) = read(place, &HashSet::new(), "no writer").await?;
     in_order(changes).into_iter().for_each(&mut each);
-    // Those of a server that was killed before it had written the record.
+    // A server may have been killed between a redemption and its record.
     for object in list(place, REDEEMED).await? {
         let Some(id) = object.location.filename().and_then(|name| u64::from_str_radix(name, 16).ok()) else { continue };
         let bytes = match place.store().get(&object.location).await {
@@ -179,7 +181,8 @@ pub(super) async fn look(place: &ObjectPrefix, mut each: impl FnMut(Change)) -> 
     Ok(())
 }
 
-/// Return the records of objects that were not read before and are not this writer's, and the names of all of them.
+/// Return the records of objects that are neither in `seen` nor this writer's, and the names of all
+/// objects.
 async fn read(place: &ObjectPrefix, seen: &HashSet<String>, writer: &str) -> Result<(Vec<Change>, HashSet<String>)> {
     let (mut changes, mut read) = (Vec::new(), seen.clone());
     for _ in 0..ROUNDS {
@@ -215,7 +218,7 @@ async fn read(place: &ObjectPrefix, seen: &HashSet<String>, writer: &str) -> Res
     Err(generic(io::Error::other("other servers change their claim checks faster than they can be read")))
 }
 
-/// Sort changes so that those that issue claim checks precede those that concern them.
+/// Sort changes so that those that issue claim checks come first.
 fn in_order(changes: Vec<Change>) -> Vec<Change> {
     let (mut issued, others): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|(record, _)| matches!(record, ClaimRecord::Issued(_)));
@@ -227,7 +230,8 @@ async fn list(place: &ObjectPrefix, below: &str) -> Result<Vec<ObjectMeta>> {
     place.store().list(Some(&place.path(&format!("{FOLDER}/{below}")))).try_collect().await
 }
 
-/// The objects of one server. Its names are never used again: each process has different ones.
+/// The objects of one server. Their names are never used again, because each process has its own
+/// prefix.
 #[derive(Debug)]
 pub(super) struct ObjectLog {
     place: ObjectPrefix,
@@ -263,20 +267,21 @@ impl ObjectLog {
 
     fn put(&mut self, records: &[u8]) -> io::Result<object_store::path::Path> {
         let path = self.place.path(&format!("{FOLDER}/{LOG}/{}-{:010}", self.writer, self.next));
-        // After an error the object may exist all the same, and another server may have read it: the name is used up.
+        // After an error the object may exist anyway, and another server may have read it, so the
+        // name is not used again.
         self.next = self.next.saturating_add(1);
         let bytes = [MAGIC, records].concat();
         wait(async { self.place.store().put(&path, PutPayload::from(bytes)).await.map(drop) })?;
         Ok(path)
     }
 
-    /// Merge many objects into one, so that a reader does not have to read a hundred thousand of them.
+    /// Merge the recent objects into one, so that readers need not read a hundred thousand of them.
     fn roll(&mut self) {
         let recent = std::mem::take(&mut self.recent);
         self.bytes = 0;
         let all: Vec<u8> = recent.iter().flat_map(|(_, records)| records.iter().copied()).collect();
         if let Err(error) = self.put(&all) {
-            // Nothing is lost: the small ones remain.
+            // Nothing is lost: the small objects remain.
             tracing::warn!(sink = self.place.uri(), %error, "batches of claim checks stay apart");
             return;
         }
@@ -287,7 +292,7 @@ impl ObjectLog {
     }
 }
 
-/// Remove the objects of claim checks that are forgotten.
+/// Remove objects whose claim checks are forgotten.
 async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     for below in [LOG, REDEEMED] {
         let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= KEPT);

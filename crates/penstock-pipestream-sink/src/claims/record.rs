@@ -4,9 +4,9 @@
 //!  label   claim check 8 (0: any)   form 1   zeros 7
 //!  body    form 1, then
 //!            C   a change
-//!            V   a change that voids a claim check: all that it says is in the label, too
-//!            D   the end of the doubt 8   length 4   place   a change: the claim check as it was before a place that is lost
-//!            L   claim check 8 (0: any)   the end of the doubt 8   place: nothing is known of it, or of any that is not in the log
+//!            V   a change that voids a claim check; its label has the same content
+//!            D   the end of the doubt 8   length 4   place   a change: the claim check as it was before the lost place
+//!            L   claim check 8 (0: any that is not in the log)   the end of the doubt 8   place: its state is unknown
 //!
 //!  change  length 4   the change (core: claims/record.rs)   details, JSON
 //! ```
@@ -23,10 +23,10 @@ use crate::claims::doubts::Loss;
 /// The log of a folder.
 pub(super) const FORMAT: Format =
     Format { kind: *b"claims 2", suffix: ".claims", what: "a log of claim checks", segment: 16 << 20 };
-/// Bytes of the shortest record: a hole with fewer has lost none.
+/// Length of the shortest record: a shorter hole has lost none.
 pub(super) const SHORTEST: u64 = 32 + 14 + 8;
 
-/// A change of a claim check, and the description of the entity of one that is issued.
+/// A change of a claim check; if it issues one, with the description of the entity.
 pub(super) type Change = (ClaimRecord, Option<Details>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Form {
     }
 }
 
-/// A record that is read.
+/// A record that was read.
 #[derive(Debug)]
 pub(super) enum Item {
     Change(Change),
@@ -62,7 +62,7 @@ pub(super) enum Item {
     Lost(Option<u64>, Loss),
 }
 
-/// A record that is written.
+/// A record to be written.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: u64,
@@ -86,7 +86,7 @@ impl Entry {
         Self::new(id, form, &[&encode_change(record, details)])
     }
 
-    /// Return the record of a claim check that may have changed since.
+    /// Return the record of a claim check in doubt, with its last known state.
     pub(super) fn doubted(id: u64, record: &ClaimRecord, details: Option<&Details>, loss: &Loss) -> Self {
         let place = loss.place.as_bytes();
         let (until, length) = (loss.until.to_be_bytes(), length_of(place));
@@ -102,7 +102,7 @@ impl Entry {
         self.body.len()
     }
 
-    /// Return the change alone.
+    /// Return the change without the form.
     pub(super) fn bare(&self) -> &[u8] {
         self.body.get(1..).unwrap_or_default()
     }
@@ -121,14 +121,14 @@ impl Record for Entry {
     }
 }
 
-/// Return what a label says; `None` where another version has written it.
+/// Parse a label; return `None` if another version has written it.
 pub(super) fn read_label(label: &Label) -> Option<(Option<u64>, Form)> {
     let mut reader = Reader::new(label);
     let id = reader.u64().ok()?;
     Some((some(id), Form::of(reader.u8().ok()?)?))
 }
 
-/// Return what a body says; `None` where another version has written it.
+/// Parse a body; return `None` if another version has written it.
 pub(super) fn read_body(body: &[u8]) -> Option<Item> {
     let mut reader = Reader::new(body);
     match Form::of(reader.u8().ok()?)? {
@@ -147,7 +147,7 @@ pub(super) fn read_body(body: &[u8]) -> Option<Item> {
     }
 }
 
-/// No claim check has the ID 0.
+/// Return the ID, or `None` for 0, which no claim check has.
 fn some(id: u64) -> Option<u64> {
     Some(id).filter(|id| *id != 0)
 }
@@ -158,12 +158,12 @@ fn length_of(bytes: &[u8]) -> [u8; 4] {
 
 fn encode_change(record: &ClaimRecord, details: Option<&Details>) -> Vec<u8> {
     let change = record.encode();
-    // Every key is a string and a Vec takes everything, so this does not fail.
+    // Every key is a string and writing to a Vec does not fail, so this does not fail.
     let details = details.and_then(|details| serde_json::to_vec(details).ok()).unwrap_or_default();
     [length_of(&change).as_slice(), &change, &details].concat()
 }
 
-/// Return what a change says; `None` where another version has written it.
+/// Parse a change; return `None` if another version has written it.
 pub(super) fn read_change(bytes: &[u8]) -> Option<Change> {
     let mut reader = Reader::new(bytes);
     let length = usize::try_from(reader.u32().ok()?).ok()?;

@@ -1,4 +1,5 @@
-//! The book, the descriptions of its claim checks' entities, and the order in which they were issued.
+//! The state of an end's claim checks: the book, the descriptions of their entities, and the order
+//! of issue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,14 +14,15 @@ use crate::Result;
 use crate::claims::doubts::{Doubts, Loss};
 use crate::claims::record::{Entry, Item};
 
-/// The settler of claim checks that no session has redeemed.
+/// The session ID that stands for settling without a session.
 pub(super) const HERE: SessionId = SessionId::new([0; 16]);
 
 /// Maximum number of claim checks that `fresh` returns at a time.
 const FRESH: usize = 4_096;
 /// Maximum size of the details of all claim checks together, in bytes.
 const MAX_DETAILS: usize = 512 << 20;
-/// Number of surplus details, of claim checks that the book has forgotten, at which they are swept.
+/// Number of surplus details, of claim checks that the book has forgotten, beyond which they are
+/// removed.
 const SWEPT: usize = 1_024;
 
 #[derive(Debug, Default)]
@@ -29,12 +31,13 @@ pub(super) struct State {
     pub(super) book: ClaimBook,
     pub(super) details: FastMap<u64, Details>,
     pub(super) details_bytes: usize,
-    /// Claim checks that are stored, by their number, in the order in which they were issued.
+    /// The IDs of stored claim checks by number, in the order of issue.
     pub(super) order: BTreeMap<u64, u64>,
     pub(super) last: u64,
-    /// Claim checks that sessions of an earlier process had redeemed, and that are not settled.
+    /// Claim checks that sessions of an earlier process had redeemed and that are not settled, with
+    /// the session.
     pub(super) left: Vec<(u64, SessionId)>,
-    /// What damage of the log has left in doubt.
+    /// The claim checks that damage of the log has left in doubt.
     pub(super) doubts: Doubts,
 }
 
@@ -43,19 +46,19 @@ impl State {
         Self { limits, book: ClaimBook::new(limits), ..Self::default() }
     }
 
-    /// Take a record of the log of a folder, in the order in which they were written.
+    /// Apply a record of a folder's log. Records come in the order in which they were written.
     pub(super) fn replay(&mut self, item: Item) {
         match item {
             Item::Change((record, details)) => {
                 let id = match &record {
-                    // The record replaces all earlier ones of the claim check.
+                    // This record replaces all earlier ones of the claim check.
                     ClaimRecord::Issued(claim) => {
                         self.forget(claim.id);
                         self.book.restore(now(), ClaimRecord::Voided { id: claim.id });
                         Some(claim.id)
                     }
                     ClaimRecord::Voided { id } => Some(*id),
-                    // It was open until then.
+                    // The record proves that the claim check was open until then.
                     ClaimRecord::Redeemed { id, .. } => Some(*id).filter(|id| self.is_open(*id)),
                     ClaimRecord::Settled { id, .. } => Some(*id).filter(|id| self.book.get(*id).is_some()),
                 };
@@ -77,14 +80,15 @@ impl State {
         self.book.get(id).is_some_and(|claim| claim.state == ClaimState::Open)
     }
 
-    /// A place of the log is lost: a record of this claim check, or records of which nothing says whose they were.
+    /// Note that a place of the log is lost: a record of the claim check `id`, or, without an ID,
+    /// records of unknown claim checks.
     pub(super) fn lose(&mut self, id: Option<u64>, place: &str) {
-        // The server that wrote the record may have had other limits.
+        // The server that wrote the record may have had other limits, so the longest doubt counts.
         let (limits, most) = (self.limits, ClaimLimits::default());
         let kept: Duration = limits.life.max(most.life) + limits.linger.max(most.linger);
         let micros = u64::try_from(kept.as_micros()).unwrap_or(u64::MAX);
         let loss = Loss { until: now().unix_micros.saturating_add(micros), place: place.into() };
-        // One that is settled does not change any more.
+        // A settled claim check does not change any more.
         let changes = |claim: &&Claim| !matches!(claim.state, ClaimState::Settled { .. });
         let known = self.book.iter().filter(|claim| id.is_none_or(|id| id == claim.id));
         let doubted: Vec<u64> = known.filter(changes).map(|claim| claim.id).collect();
@@ -94,12 +98,12 @@ impl State {
         }
     }
 
-    /// Refuse to say anything of a claim check that is in doubt.
+    /// Return an error if the claim check is in doubt.
     pub(super) fn check(&self, id: u64) -> Result<()> {
         self.doubts.check(now().unix_micros, id, self.book.get(id).is_some())
     }
 
-    /// Return whether nothing of a claim check is in doubt.
+    /// Return whether a claim check is not in doubt.
     pub(super) fn is_sure(&self, id: u64) -> bool {
         self.doubts.get(id).is_none()
     }
@@ -118,13 +122,15 @@ impl State {
         }
     }
 
-    /// Return whether the work was done without a session, and the payload is in the sink.
+    /// Return whether the entity was settled COMPLETE without a session, and its payload is in the
+    /// sink.
     pub(super) fn is_done_here(&self, claim: &Claim) -> bool {
         claim.state == ClaimState::Settled { by: HERE, status: Status::Complete }
             && self.details.get(&claim.id).is_some_and(|details| details.file.is_some())
     }
 
-    /// Add the place of the payload to the answer about a claim check whose work was done without a session.
+    /// Add the payload's place to the response about a claim check whose work was done without a
+    /// session.
     pub(super) fn tell_place(&self, response: &mut ClaimResponse) {
         let done = self.book.get(response.claim_id).filter(|claim| self.is_done_here(claim));
         let file = done.and_then(|claim| self.details.get(&claim.id)?.file.clone());
@@ -146,11 +152,11 @@ impl State {
         Err(core::Error::from(core::LimitError::ClaimDetails { bytes: MAX_DETAILS }).into())
     }
 
-    /// Return the first claim checks whose expiry and ID follow this.
+    /// Return the first `max` claim checks whose expiry and ID follow `after`, in that order.
     ///
     /// # Errors
     ///
-    /// Where some are in doubt.
+    /// If any claim check is in doubt.
     pub(super) fn page(&self, after: (u64, u64), max: usize) -> Result<Vec<ClaimRow>> {
         self.doubts.check_all(now().unix_micros)?;
         let place = |claim: &Claim| (claim.expiry_micros, claim.id);
@@ -165,7 +171,7 @@ impl State {
 
     pub(super) fn note_left(&mut self) {
         let redeemed = self.book.iter().filter_map(|claim| match claim.state {
-            // One that is in doubt may have been settled.
+            // A claim check in doubt may have been settled.
             ClaimState::Redeemed { by } if by != HERE && self.is_sure(claim.id) => Some((claim.id, by)),
             ClaimState::Open | ClaimState::Redeemed { .. } | ClaimState::Settled { .. } => None,
         });
@@ -177,13 +183,14 @@ impl State {
         ClaimRow { check: ClaimCheck { validation: None, ..ClaimCheck::from(claim) }, details }
     }
 
-    /// A claim check is stored.
+    /// Give the next number to a claim check, which is stored by now.
     pub(super) fn number(&mut self, id: u64) {
         self.last += 1;
         self.order.insert(self.last, id);
     }
 
-    /// Number the claim checks that were read from disk; those that expire first were mostly issued first.
+    /// Number the claim checks that were read from the disk, by expiry: those that expire first
+    /// were mostly issued first.
     pub(super) fn number_all(&mut self) {
         let mut found: Vec<_> = self.book.iter().map(|claim| (claim.expiry_micros, claim.id)).collect();
         found.sort_unstable();
@@ -196,7 +203,7 @@ impl State {
         let rows = known.filter(|claim| claim.is_open(now())).take(FRESH).map(|claim| self.row(claim));
         let rows: Vec<_> = rows.collect();
         let last = match (rows.len() == FRESH, rows.last()) {
-            // There may be more.
+            // More may follow, so the caller has to continue after the last row.
             (true, Some(row)) => {
                 let found = self.order.range(after.saturating_add(1)..).find(|(_, id)| **id == row.check.id);
                 found.map_or(self.last, |(number, _)| *number)
@@ -218,7 +225,7 @@ impl State {
         }
     }
 
-    /// Return the records of a log that has the current state and no history.
+    /// Return records of the current state, without history, for a rewritten log.
     pub(super) fn entries(&mut self) -> Vec<Entry> {
         self.sweep();
         let issued = self.book.snapshot().map(|record| match &record {

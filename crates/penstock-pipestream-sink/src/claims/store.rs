@@ -1,4 +1,5 @@
-//! The way to the thread that stores changes: in the log of a folder, or in objects. All that came while it was busy goes together.
+//! The thread that stores changes in the log of a folder or in objects. It writes all changes that
+//! arrived while it was busy as one group.
 
 use std::io;
 use std::path::Path;
@@ -17,15 +18,15 @@ use crate::claims::state::State;
 use crate::claims::{earlier, log};
 use crate::{Error, Result};
 
-/// How long nothing comes before a seal is waited for.
+/// Time without changes after which the log gets a durable seal.
 const IDLE: Duration = Duration::from_secs(1);
-/// What a record takes of a group besides its body.
+/// Number of bytes that a record adds to a group besides its body.
 const AROUND: usize = 48;
 
 /// Fires when all earlier changes are stored.
 pub(super) type Answer = oneshot::Receiver<io::Result<()>>;
 
-/// Changes that go together.
+/// Changes that are stored together.
 #[derive(Debug)]
 struct Message {
     entries: Vec<Entry>,
@@ -38,15 +39,15 @@ impl Message {
     }
 }
 
-/// The way to the thread.
+/// The sender of changes to the thread.
 #[derive(Debug)]
 pub(super) struct Store(GroupCommit<Message>);
 
 impl Store {
-    /// Pass changes on; the answer arrives when they, and all before them, are stored.
+    /// Pass changes on. The answer arrives when they and all earlier changes are stored.
     pub(super) fn save(&self, entries: Vec<Entry>) -> Answer {
         let (done, answer) = oneshot::channel();
-        // Without the thread there is no answer, which is an error for the caller that waits.
+        // If the thread has ended, the answer is an error.
         drop(self.0.push(Message { entries, done }));
         answer
     }
@@ -67,7 +68,7 @@ impl Store {
     }
 }
 
-/// A folder that belongs to this process.
+/// A folder that this process has locked.
 #[derive(Debug)]
 pub(super) struct Folder {
     log: ClaimLog,
@@ -75,7 +76,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Lock a folder, and read its claim checks.
+    /// Lock a folder and read its claim checks.
     pub(super) fn open(path: &Path, state: &mut State) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         make_folder(&*disk, path).map_err(|error| Error::file("cannot make the folder", path, error))?;
@@ -84,33 +85,33 @@ impl Folder {
         Ok(Self { log: ClaimLog::open(&disk, path, FORMAT, state)?, lock })
     }
 
-    /// Return how many places of its log were found damaged.
+    /// Return how many damaged places of the log were found.
     pub(super) const fn damaged(&self) -> u64 {
         self.log.damaged()
     }
 
-    /// Store changes in it. The state is asked for all that is known.
+    /// Start to store changes in the folder. `state` provides all records for a rewritten log.
     pub(super) fn start(self, state: &Arc<Mutex<State>>) -> Result<Store> {
         let Self { log, lock } = self;
         Store::start(LogWriter { log, state: Arc::clone(state), idle: None, _lock: lock })
     }
 }
 
-/// Read a folder that another process may have, without changing it.
+/// Read a folder without changing it: another process may have locked it.
 pub(super) fn look(folder: &Path, state: &mut State) -> Result<()> {
     log::look(&SystemDisk, folder, &FORMAT, state)
 }
 
-/// Return whether a folder has claim checks.
+/// Return whether a folder contains claim checks.
 pub(super) fn exists(folder: &Path) -> bool {
     log::exists(&SystemDisk, folder, &FORMAT)
 }
 
-/// The thread's end of a folder.
+/// The thread's writer to the log of a folder.
 struct LogWriter {
     log: ClaimLog,
     state: Arc<Mutex<State>>,
-    /// When a seal is due.
+    /// The time at which the durable seal is due.
     idle: Option<Instant>,
     _lock: FolderLock,
 }
@@ -153,10 +154,11 @@ impl LogWriter {
     }
 }
 
-/// The thread's end of objects.
+/// The thread's writer to objects.
 struct ObjectWriter {
     log: ObjectLog,
-    /// Records that could not be written stay and precede the next ones, so that the order is preserved.
+    /// Records that could not be written. They precede the next ones, so that the order is
+    /// preserved.
     unsaved: Vec<u8>,
 }
 
@@ -178,7 +180,7 @@ impl Writer for ObjectWriter {
     }
 }
 
-/// Write a group, and tell its callers.
+/// Write a group, and send the result to its callers.
 fn tell(group: &mut Vec<Message>, write: impl FnOnce(Vec<Entry>) -> io::Result<()>) -> io::Result<()> {
     let (entries, waiting): (Vec<_>, Vec<_>) = group.drain(..).map(|each| (each.entries, each.done)).unzip();
     let written = write(entries.into_iter().flatten().collect());

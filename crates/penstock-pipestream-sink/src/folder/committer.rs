@@ -22,21 +22,21 @@ use crate::{Error, Result};
 /// Maximum number of messages in one commit.
 const BATCH: usize = 4_096;
 
-/// The thread that makes everything durable, for all sessions of a sink.
+/// The thread that makes entities durable, for all sessions of a sink.
 pub(super) struct Committer {
     disk: Disk,
     records: TransactionLog,
     batch_slots: Arc<Semaphore>,
     events: Option<EventLog>,
     folders: HashMap<u64, SessionFolder>,
-    /// Entities that the next commit handles, in the order in which they arrived.
+    /// Entities for the next commit, in the order of arrival.
     due: Vec<(u64, EntityKey)>,
-    /// Sessions with FAILED lines.
+    /// Sessions that may have FAILED lines to write.
     changed: HashSet<u64>,
     /// Sessions that cannot change any more.
     closable: Vec<u64>,
     ended: Vec<u64>,
-    /// Callers that wait for the next commit, with their session.
+    /// The callers that wait for the next commit, with their sessions.
     flushes: Vec<(u64, oneshot::Sender<bool>)>,
     counters: Arc<SinkCounters>,
 }
@@ -60,7 +60,7 @@ impl Committer {
         })
     }
 
-    /// Run until sink and sessions are gone.
+    /// Run until the sink and all sessions are dropped.
     pub(super) fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut batch = Vec::with_capacity(BATCH);
         while messages.blocking_recv_many(&mut batch, BATCH) > 0 {
@@ -97,7 +97,7 @@ impl Committer {
             Message::CloseList { session } => self.closable.push(session),
             Message::Ended { session } => self.ended.push(session),
             Message::Flush { session, done } => {
-                // Lines that were refused before are retried.
+                // Lines that could not be written before are retried.
                 self.changed.insert(session);
                 self.flushes.push((session, done));
             }
@@ -117,7 +117,7 @@ impl Committer {
         for session in std::mem::take(&mut self.ended) {
             self.end(session);
         }
-        // Orders concern sessions that have ended by now.
+        // Execute orders last, because they concern sessions that have ended by now.
         let executed: Vec<_> =
             Vec::into_iter(orders).filter(|(session, key)| self.execute_order(*session, *key)).collect();
         if !executed.is_empty() {
@@ -125,7 +125,7 @@ impl Committer {
         }
     }
 
-    /// Make payloads durable, then name them, then make lines durable, then report COMPLETE.
+    /// Make payloads durable, then name them, then make their lines durable, then report COMPLETE.
     fn write(&mut self, due: Vec<(u64, EntityKey)>) {
         let begun = Instant::now();
         let due = self.make_payloads_durable(due);
@@ -150,7 +150,7 @@ impl Committer {
         }
     }
 
-    /// Execute an order, or fail its entity. Return false if it has failed.
+    /// Execute an order. If it fails, refuse its entity and return false.
     fn execute_order(&mut self, session: u64, key: EntityKey) -> bool {
         let Some(order) = self.folders.get(&session).and_then(|folder| folder.order(key)) else { return false };
         let done = order.and_then(|order| self.carry_out(&order));
@@ -167,7 +167,8 @@ impl Committer {
     fn carry_out(&mut self, order: &TransactionCommand) -> std::result::Result<(), Reason> {
         let TransactionCommand { of, act } = order;
         let named = order.sessions();
-        // All of their entities are stored; there is no need to wait until their clients have disconnected.
+        // All entities of these sessions are stored, so the order need not wait until their clients
+        // have disconnected.
         let is_prepared = |folder: &SessionFolder| {
             folder.entries.prepared().as_ref() == Some(of)
                 && named.is_none_or(|named| named.iter().any(|session| **session == *folder.id))
@@ -189,7 +190,7 @@ impl Committer {
         done.map_err(|refusal| refusal.reason(&of.key))
     }
 
-    /// Make the payloads of entities durable. Return the entities that may be placed.
+    /// Make the payloads of entities durable. Return the entities that can be named.
     fn make_payloads_durable(&mut self, due: Vec<(u64, EntityKey)>) -> Vec<(u64, EntityKey)> {
         let unsynced = |(session, key): &(u64, EntityKey)| self.folders.get(session)?.unsynced(*key);
         let (paths, waiting): (Vec<PathBuf>, Vec<_>) =
@@ -224,7 +225,7 @@ impl Committer {
                         self.give_up(session, delivery.key(), error);
                     }
                     tracing::error!(session, %error, "cannot sync a session's list: the session is aborted");
-                    // It is unknown which lines have reached the disk, and a later sync that succeeds does not show it.
+                    // Some lines may be lost, and a later sync would succeed without reporting it.
                     if let Some(folder) = self.folders.get_mut(&session) {
                         folder.entries.mark_incomplete(format!("{LOG} cannot be made durable: {error}"));
                     }
@@ -250,7 +251,7 @@ impl Committer {
         }
     }
 
-    /// Write the last line of a session that cannot change any more, if it can be written now.
+    /// Write the last line of a session that cannot change any more, if that is possible now.
     fn close_list(&mut self, session: u64) {
         let Some(folder) = self.folders.get_mut(&session).filter(|folder| folder.entries.can_close_list()) else {
             return;
@@ -265,22 +266,23 @@ impl Committer {
         });
         match synced {
             Ok(()) => folder.entries.mark_listed(),
-            // A disk that is full may have room at the end.
+            // A full disk may have space when the session ends.
             Err(error) => {
                 tracing::warn!(session = %folder.id, %error, "cannot close the session's list yet: retried when the session ends");
             }
         }
     }
 
-    /// End a session that no task works for any more: write its last line. Dropping the folder unlocks it, and notifies
-    /// the driver if there is no last line.
+    /// End a session for which no task works any more, and write its last line. Dropping the folder
+    /// unlocks it, and tells the driver if there is no last line.
     fn end(&mut self, session: u64) {
         let Some(mut folder) = self.folders.remove(&session) else { return };
         if folder.entries.is_incomplete() {
             folder.finish();
             return;
         }
-        // FAILED lines that a full disk refused come first; without them the log must stay open.
+        // First write the FAILED lines that a full disk refused; without them the list must stay
+        // open.
         let ended = folder.append(&[], &self.disk).and_then(|()| match folder.entries.ending() {
             ListEnd::Incomplete | ListEnd::Listed => Ok(()),
             ListEnd::Closed(code) => folder.append(&encode::closed(code), &self.disk),
@@ -293,7 +295,8 @@ impl Committer {
         }
     }
 
-    /// Prepare a session: it has no last line, because it is not read before its transaction is committed.
+    /// Prepare a session. Its list gets no last line, because it must not be read before its
+    /// transaction is committed.
     fn prepare(&mut self, folder: &mut SessionFolder, of: &Transaction) -> io::Result<()> {
         self.disk.sync(&folder.take_touched()).into_iter().collect::<io::Result<()>>()?;
         match self.records.prepare(of, &folder.name)? {
@@ -303,11 +306,12 @@ impl Committer {
     }
 }
 
-/// Name the payloads and write the lines of one session; return what is to be reported once that is durable.
+/// Name the payloads and write the lines of one session. Return the entities to report once that is
+/// durable.
 fn write_session(folder: &mut SessionFolder, keys: Vec<EntityKey>, disk: &Disk) -> Vec<Delivery> {
     if folder.entries.is_incomplete() {
-        // The session was asked to end; until it does, none of its other entities becomes COMPLETE in a list that
-        // is never read.
+        // The session is being aborted, and its list is never read, so no other entity of it may
+        // become COMPLETE.
         return Vec::new();
     }
     let mut lines = Vec::new();
@@ -321,7 +325,7 @@ fn write_session(folder: &mut SessionFolder, keys: Vec<EntityKey>, disk: &Disk) 
     match folder.append(&lines, disk) {
         Ok(()) => deliveries,
         Err(error) => {
-            // An entity is not complete without its line; containers that failed have none.
+            // An entity with a line is not complete without it; the others have no line here.
             let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
             lined.iter().for_each(|delivery| folder.entries.give_up(delivery.key(), &error));
             rest

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::counters::SinkCounters;
 
-/// A step at which a disk may fail. Tests inject failures; in a server only the disk fails.
+/// A step at which a disk may fail. Tests inject failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Create,
@@ -19,7 +19,7 @@ pub(super) enum Step {
 
 type Fault = dyn Fn(Step, &Path) -> io::Result<()> + Send + Sync;
 
-/// The faults that a test has asked for.
+/// The faults that a test injects; none in a server.
 #[derive(Clone, Default)]
 pub(super) struct Faults(Option<Arc<Fault>>);
 
@@ -40,24 +40,25 @@ impl fmt::Debug for Faults {
     }
 }
 
-/// Makes files durable, a batch at a time.
+/// The disk of a sink, which makes files durable in batches.
 ///
-/// One `fdatasync` for a file costs about 0.13 ms, whatever its size; one `syncfs` for the whole file system costs
-/// about 0.4 ms and serves a thousand files, but it also waits for what other processes have written. So both are
-/// measured continuously, and the cheaper one is used.
+/// One `fdatasync` of a file costs about 0.13 ms, whatever its size; one `syncfs` of the whole file
+/// system costs about 0.4 ms and serves a thousand files, but it also waits for writes of other
+/// processes. So both are measured continuously, and the cheaper one is used.
 #[derive(Debug)]
 pub(super) struct Disk {
     root: File,
     faults: Faults,
     counters: Arc<SinkCounters>,
-    /// Latest measurements in microseconds: of one file, and of the file system.
+    /// Moving averages in microseconds: the cost of one file, and of the file system.
     one: f64,
     all: f64,
 }
 
 /// Weight of the latest measurement.
 const NEWEST: f64 = 0.2;
-/// Rate at which an expensive `syncfs` is forgotten, so that it is tried again.
+/// Factor by which the measured cost of `syncfs` decays while it is not used, so that it is tried
+/// again.
 const FORGET: f64 = 0.98;
 
 impl Disk {
@@ -65,7 +66,7 @@ impl Disk {
         Ok(Self { root: File::open(dir)?, faults, counters, one: 130.0, all: 400.0 })
     }
 
-    /// Make files and folders durable. Return the result for each.
+    /// Make files and folders durable. Return a result for each.
     pub(super) fn sync(&mut self, paths: &[PathBuf]) -> Vec<io::Result<()>> {
         let started = Instant::now();
         let count = u32::try_from(paths.len()).map_or(f64::from(u32::MAX), f64::from);
@@ -93,7 +94,7 @@ impl Disk {
     fn sync_one(&self, path: &Path) -> io::Result<()> {
         self.faults.check(Step::Sync, path)?;
         let file = File::open(path)?;
-        // A folder's names are its data.
+        // Names are a folder's data.
         if file.metadata()?.is_dir() { file.sync_all() } else { file.sync_data() }
     }
 
@@ -118,7 +119,7 @@ impl Disk {
     }
 }
 
-/// Whether one call can make everything durable that has been written.
+/// Whether one call can make all written files durable.
 const CAN_SYNC_ALL: bool = cfg!(target_os = "linux");
 
 fn blend(old: f64, new: f64) -> f64 {

@@ -13,11 +13,12 @@ use crate::folder::session::FolderSession;
 use crate::folder::stored::StoredPayload;
 use crate::references::{Check, referring};
 
-/// Files larger than this are made durable by the worker that writes them, so that no batch waits for them.
+/// Size above which the worker that writes a file also makes it durable, so that no batch waits for
+/// it.
 const SYNC_ALONE: u64 = 1 << 20;
 const READ_SIZE: usize = 128 << 10;
 
-/// Take an entity. Called on the IO thread; hashing and writing happen elsewhere.
+/// Start to store an entity. Runs on the IO thread; hashing and writing happen elsewhere.
 pub(super) fn start(session: FolderSession, entity: IncomingEntity) {
     let referring = referring(entity.header());
     let Some(Parts { attempt, dehydrated, body, check, permit }) = entity.into_parts() else { return };
@@ -45,9 +46,9 @@ pub(super) fn start(session: FolderSession, entity: IncomingEntity) {
     }
 }
 
-/// Why a payload was not stored.
+/// The reason why a payload was not stored.
 pub(super) enum Failure {
-    /// It does not match its header.
+    /// The payload does not match its header, or the object that it refers to cannot be accepted.
     Invalid(core::Error),
     /// The disk failed.
     Disk(io::Error),
@@ -77,13 +78,13 @@ impl Failure {
 }
 
 impl FolderSession {
-    /// Report the failure to the session, whose event FAILED makes the line.
+    /// Report a failure to the session, whose FAILED event adds the line.
     pub(super) fn fail(&self, attempt: Attempt, failure: Failure) {
         self.count(&failure);
         self.control.fail(attempt, failure.reason());
     }
 
-    /// Count a failure: those of the disk by their kind, those of a payload by their code.
+    /// Count a failure of the disk.
     fn count(&self, failure: &Failure) {
         if let Failure::Disk(error) = failure {
             self.guard.shared.counters.failed(error);
@@ -91,7 +92,7 @@ impl FolderSession {
     }
 }
 
-/// The transfer of one entity's payload to its temporary file. Dropping it removes the file.
+/// The transfer of an entity's payload to its temporary file. Dropping it removes the file.
 pub(super) struct Job {
     pub(super) session: FolderSession,
     pub(super) attempt: Attempt,
@@ -107,7 +108,7 @@ impl Job {
         self.conclude(stored);
     }
 
-    /// Verify the payload that the chunks were assembled to, in order.
+    /// Verify a payload that was assembled from chunks in a spool.
     fn store_spooled(mut self, spool: &Spool) {
         let checked = self.check_spooled(spool).and_then(|()| self.verify()).and_then(|sha256| {
             spool.file().sync_data()?;
@@ -126,7 +127,7 @@ impl Job {
         }
     }
 
-    /// Continue to read while a worker hashes and writes the bytes before.
+    /// Read the stream while a worker hashes and writes the bytes before.
     async fn store_stream(self, mut stream: StreamBody) {
         let (session, attempt) = (self.session.clone(), self.attempt);
         let mut idle = Some(self);
@@ -200,7 +201,7 @@ impl Job {
 
     pub(super) fn finish(&mut self) -> Result<StoredPayload, Failure> {
         let sha256 = self.verify()?;
-        // A leaf without bytes has an empty file; a container without any bytes has none.
+        // A leaf without bytes gets an empty file; a container without bytes gets none.
         if self.target.is_none() && !self.dehydrated {
             self.target = Some(self.session.create(self.attempt)?);
         }
@@ -226,7 +227,7 @@ impl Job {
     }
 }
 
-/// Wait for the worker, if there is one, and take the job back from it.
+/// Wait for the worker and take the job back from it; without a worker, wait forever.
 async fn finished(worker: &mut Option<JoinHandle<Result<Job, Failure>>>) -> Result<Job, Failure> {
     let done = match worker {
         Some(worker) => worker.await,

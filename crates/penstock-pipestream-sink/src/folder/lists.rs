@@ -1,4 +1,4 @@
-//! The lists in a sink's folder: the sessions that exist, and those that a server has open.
+//! The lists in a sink's folder: which sessions exist, and which are open.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::format::names::uses_of;
 
-/// Mark a session as open at a server. Where a file system has no locks, nothing is cleaned up after a crash.
+/// Mark a session as open by locking its list. On a file system without locks, nothing is cleaned
+/// up after a crash.
 pub(super) fn lock(log: &File) -> io::Result<()> {
     match log.lock() {
         Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
@@ -14,8 +15,8 @@ pub(super) fn lock(log: &File) -> io::Result<()> {
     }
 }
 
-/// Return the folders of the sessions that had an ID, by their numbers. An operator may have removed any of them, so
-/// all names of the sink are examined.
+/// Return the folders of all sessions of an ID, by their numbers. An operator may have removed any
+/// of them, so this examines all names in the sink.
 pub(crate) fn sessions_of(sink: &Path, id: &str) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sink)? {

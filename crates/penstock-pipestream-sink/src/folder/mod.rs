@@ -8,17 +8,19 @@
 //! DIR/SESSION/settled.jsonl      deferred work that a worker has done since, if any
 //! ```
 //!
-//! Payloads are verified and written by worker threads. One thread commits: it collects what the workers have written
-//! in the meantime, makes it durable together, names the files, appends the lines, makes those durable, and only then
-//! reports COMPLETE. FAILED lines are written after the session has reported FAILED.
+//! Worker threads verify and write payloads. One thread commits: it takes all payloads that are
+//! written by then, makes them durable together, names the files, appends the lines, makes those
+//! durable, and only then reports COMPLETE. FAILED lines are written after the session has reported
+//! FAILED.
 //!
-//! A session whose entities name a transaction is not closed at its end but prepared: its list has no last line, so it
-//! is not read, until the transaction is committed ([`transaction`], [`records`]).
+//! A session whose entities name a transaction is not closed at its end but prepared: its list has
+//! no last line, so it is not read until the transaction is committed ([`transactions`]).
 //!
-//! An entity has one line, with one exception: when the owner's FAILED, or the end of the connection, arrives between
-//! the line COMPLETE and the session's COMPLETE, its file is removed and a second line, FAILED, replaces the first one.
-//! The line of another attempt does so too, where the parent's policy has retries. So the last line of an entity
-//! counts. A log that is incomplete is never closed.
+//! An entity has one line, with two exceptions. If the owner's FAILED, or the end of the
+//! connection, arrives between the line COMPLETE and the session's COMPLETE, the file is removed
+//! and a second line, FAILED, replaces the first one. The line of another attempt does so too, if
+//! the parent's policy has retries. So the last line of an entity counts. An incomplete list is
+//! never closed.
 
 mod committer;
 mod disk;
@@ -71,29 +73,31 @@ use crate::folder::transactions::TransactionLog;
 use crate::references::References;
 use crate::{Error, Result};
 
-/// Number of batches of events from drivers that may wait for the committing thread; beyond it the drivers wait.
+/// Number of batches of events from drivers that may wait for the committing thread. Beyond it the
+/// drivers wait.
 const WAITING_BATCHES: usize = 64;
 
-/// A folder that takes entities; shared by all sessions of a server.
+/// A folder that stores entities, shared by all sessions of a server.
 #[derive(Debug)]
 pub struct FolderSink {
     shared: PerProcess<Arc<Shared>>,
 }
 
 impl FolderSink {
-    /// Take a folder, which is created if it does not exist. Unfinished files of a server that crashed are removed from
-    /// it first; sessions of other servers that are running are not touched.
+    /// Open a folder, which is created if it does not exist. First remove the unfinished files of
+    /// servers that crashed; sessions of running servers are not touched.
     pub fn open(dir: &Path, events: Option<EventLog>) -> Result<Arc<Self>> {
         Self::open_with(dir, events, References::keep())
     }
 
-    /// Return the same, for entities that refer to objects.
+    /// [`open`](Self::open), with the handling of entities that refer to objects.
     pub(crate) fn open_with(dir: &Path, events: Option<EventLog>, references: References) -> Result<Arc<Self>> {
         Self::with_faults(dir, events, references, Faults::default())
     }
 
     fn with_faults(dir: &Path, events: Option<EventLog>, references: References, faults: Faults) -> Result<Arc<Self>> {
-        // With those above it: what is COMPLETE must not go with a folder whose name was not durable.
+        // Folders above it are made durable too: complete entities must not be lost with a folder
+        // whose name was not durable.
         make_folder(&SystemDisk, dir).map_err(|error| Error::file("cannot make the sink's folder", dir, error))?;
         recover::clean(dir).map_err(|error| Error::file("cannot clean the sink's folder", dir, error))?;
         TransactionLog::new(dir, faults.clone())
@@ -119,18 +123,19 @@ impl FolderSink {
         Ok(Arc::new(Self { shared: PerProcess::new(shared) }))
     }
 
-    /// Return the sessions that a transaction of a folder was committed with, by each owner that has committed it.
+    /// Return the sessions with which a transaction was committed, for each owner that has
+    /// committed it.
     pub(crate) fn committed(dir: &Path, transaction: &str) -> io::Result<Vec<Vec<String>>> {
         TransactionLog::new(dir, Faults::default()).committed(transaction)
     }
 
-    /// Return the sessions that are prepared and not closed yet.
+    /// Return the sessions of a transaction that are prepared and not closed yet.
     pub(crate) fn prepared(dir: &Path, transaction: &str) -> io::Result<Vec<String>> {
         TransactionLog::new(dir, Faults::default()).prepared(transaction)
     }
 }
 
-/// Open a session's place in the folder: a new one, or that of an earlier process where something was `found`. Blocks
+/// Open a session's folder: a new one, or the one that was `found` from an earlier process. Blocks
 /// on the disk.
 fn open(
     shared: &Arc<Shared>,
@@ -152,7 +157,7 @@ fn open(
     Ok((FolderSession { guard, path: path.into(), control }, ended))
 }
 
-/// Return the same, off the IO thread.
+/// [`open`], off the IO thread.
 fn open_blocking(
     shared: Result<Arc<Shared>>,
     session: NewSession,
@@ -196,7 +201,7 @@ impl EntitySink for FolderSink {
     }
 
     fn write_metrics(&self, page: &mut Page<'_>) -> fmt::Result {
-        // In a forked child nothing is counted.
+        // A forked child counts nothing.
         self.shared.get().map_or(Ok(()), |shared| shared.counters.write(page))
     }
 }
@@ -281,13 +286,13 @@ impl SinkSession for FolderSession {
     fn flush(&self) -> BoxFuture<'_, bool> {
         let (done, flushed) = oneshot::channel();
         self.guard.shared.send(Message::Flush { session: self.guard.session, done });
-        // The thread ends only by a panic.
+        // The thread can have ended only by a panic.
         async move { flushed.await.unwrap_or(false) }.boxed()
     }
 
     fn close_list(&self) -> BoxFuture<'_, ()> {
         self.guard.shared.send(Message::CloseList { session: self.guard.session });
-        // Where the disk refuses it, it is retried at the session's end.
+        // If the disk refuses the line, it is retried at the session's end.
         self.flush().map(drop).boxed()
     }
 }

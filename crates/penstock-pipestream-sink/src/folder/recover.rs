@@ -4,10 +4,11 @@ use std::path::Path;
 
 use crate::format::{LOG, encode};
 
-/// Maximum length of the last line: it contains one small number.
+/// Maximum length of a list's last line, which contains one number.
 pub(super) const TAIL: i64 = 64;
 
-/// Remove the temporary files of a server that crashed: the hidden names of sessions that are neither closed nor open.
+/// Remove the temporary files of a server that crashed: hidden files of sessions that are neither
+/// closed nor open.
 pub(super) fn clean(dir: &Path) -> io::Result<()> {
     for session in fs::read_dir(dir)? {
         let session = session?;
@@ -19,7 +20,7 @@ pub(super) fn clean(dir: &Path) -> io::Result<()> {
 }
 
 fn clean_session(session: &Path) -> io::Result<()> {
-    // A process that has a session open holds its log's lock. A folder without a log is not a session's.
+    // A process that has a session open locks its list. A folder without a list is not a session's.
     let Ok(mut log) = File::open(session.join(LOG)) else { return Ok(()) };
     if log.try_lock().is_err() || is_closed(&mut log)? {
         return Ok(());
@@ -27,7 +28,7 @@ fn clean_session(session: &Path) -> io::Result<()> {
     remove_hidden(session)
 }
 
-/// Remove the hidden names of a session that is not open in any process.
+/// Remove the hidden files of a session that no process has open.
 pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
     for entry in fs::read_dir(session)? {
         let entry = entry?;
@@ -39,12 +40,12 @@ pub(super) fn remove_hidden(session: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Return whether the log's last line closes it.
+/// Return whether the list has a last line that closes it.
 fn is_closed(log: &mut File) -> io::Result<bool> {
     closed_with(log).map(|code| code.is_some())
 }
 
-/// Return the code with which the log's last line closes it.
+/// Return the code with which the list's last line closes it, if it does.
 pub(super) fn closed_with(log: &mut File) -> io::Result<Option<u64>> {
     let length = i64::try_from(log.metadata()?.len()).unwrap_or(i64::MAX);
     log.seek(SeekFrom::End(-length.min(TAIL)))?;

@@ -1,4 +1,4 @@
-//! Storage of entities that refer to an object in the folder: [`references`](crate::references).
+//! Storage in a folder of entities that refer to an object; see [`references`](crate::references).
 
 use bytes::Bytes;
 use penstock_pipestream::{self as core, ErrorCode, reference::MAX_MESSAGE};
@@ -10,7 +10,8 @@ use crate::folder::job::{Failure, Job};
 use crate::folder::stored::StoredPayload;
 
 impl Job {
-    /// Store the message, or the object. `allowed` is the result of the check of its header.
+    /// Store the message or the object. `allowed` is the result of the check of the entity's
+    /// header.
     pub(super) async fn store_reference(self, body: Body, allowed: core::Result<()>) {
         let (session, attempt) = (self.session.clone(), self.attempt);
         if let Err(failure) = self.refer(body, allowed).await {
@@ -28,7 +29,7 @@ impl Job {
         let references = self.session.references();
         let (referred, object) = references.take(message.clone()).await?;
         match object {
-            // Its checksum is verified; it is counted and hashed once more for the line.
+            // The message's checksum is verified; count and hash it once more for the line.
             None => {
                 self.check = Some(crate::references::Check::kept(&message));
                 self = self.write_blocking(message).await?;
@@ -48,7 +49,7 @@ impl Job {
         .await
     }
 
-    /// Write off the IO thread.
+    /// Write a piece off the IO thread.
     async fn write_blocking(mut self, piece: Bytes) -> Result<Self, Failure> {
         blocking(move || self.write([piece].into()).map(|()| self)).await
     }
@@ -58,7 +59,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> +
     spawn_blocking(work).await.unwrap_or_else(|error| Err(std::io::Error::other(error).into()))
 }
 
-/// Return the bytes of a message, which are few.
+/// Return the bytes of a message, or an error if it is too long.
 async fn message(body: Body) -> Result<Bytes, Failure> {
     let bytes = match body {
         Body::Whole(bytes) => bytes,

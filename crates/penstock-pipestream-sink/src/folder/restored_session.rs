@@ -18,42 +18,43 @@ use crate::format::line::Line;
 use crate::format::{LOG, OWNER};
 use crate::transactions::Membership;
 
-/// Name under which the list is rebuilt, next to it; hidden, so that it is removed if the rebuild is not finished.
+/// Temporary name for rebuilding the list. Hidden, so that it is removed if the rebuild is not
+/// finished.
 const NEW: &str = ".tmp-list";
 
-/// The stored part of a session that was found.
+/// The stored part of a session, as read from its folder.
 #[derive(Debug, Default)]
 pub(super) struct RestoredSession {
-    /// The name of its folder.
+    /// The name of the session's folder.
     pub(super) folder: String,
     entities: HashMap<EntityKey, StoredEntity>,
     pub(super) membership: Membership,
-    /// Length of its list in bytes, without half a line at the end.
+    /// The length of the list in bytes, without half a line at its end.
     length: u64,
     list: ListState,
-    /// Ranges of the lines of the requested entities.
+    /// The ranges of the requested entities' lines.
     lines: HashMap<EntityKey, Vec<Range<u64>>>,
-    /// Void lines, in ascending order.
+    /// The ranges of void lines, in ascending order.
     void: Vec<Range<u64>>,
 }
 
-/// How a session's list ends.
+/// The end of a session's list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ListState {
     /// More lines may follow.
     #[default]
     Open,
-    /// It has its last line, and is never changed again.
+    /// The list has its last line, and is never changed again.
     Closed,
 }
 
 impl RestoredSession {
-    /// Return whether an entity is stored, and has its line.
+    /// Return whether an entity is stored and has its line.
     pub(super) fn has(&self, key: EntityKey) -> bool {
         self.entities.contains_key(&key)
     }
 
-    /// Return whether its list has its last line.
+    /// Return whether the list has its last line.
     pub(super) const fn is_closed(&self) -> bool {
         match self.list {
             ListState::Open => false,
@@ -70,8 +71,8 @@ impl RestoredSession {
         self.entities.into_values()
     }
 
-    /// Read the list in a session's folder for these entities, which have not been reported as terminal: the last line
-    /// of each counts, if its payload exists.
+    /// Read the list in a session's folder for these entities, none of which was reported as
+    /// terminal. The last line of each counts, if its payload exists.
     pub(super) fn read(sink: &Path, folder: String, keys: &HashSet<EntityKey>) -> io::Result<Self> {
         let path = sink.join(&folder).join(LOG);
         let mut found = Self { folder, ..Self::default() };
@@ -107,9 +108,9 @@ impl RestoredSession {
         }
     }
 
-    /// Compare the length of each payload with its line; if it differs, its entity has to be sent again: the file of a
-    /// failed entity is removed before its FAILED line is written, and a disk that fails may lose that line. All
-    /// other lines of these entities are void.
+    /// Compare each payload's length with its line. If they differ, the entity has to be sent
+    /// again: a failed entity's file is removed before its FAILED line is written, and a disk that
+    /// fails may lose that line. All other lines of these entities are void.
     fn check_payloads(&mut self, sink: &Path) {
         for (key, mut lines) in std::mem::take(&mut self.lines) {
             if let Some(found) = self.entities.get(&key) {
@@ -126,11 +127,11 @@ impl RestoredSession {
         self.void.sort_unstable_by_key(|line| line.start);
     }
 
-    /// Remove half a line at the list's end, and the lines that are void: readers would see an entity twice, or one
-    /// whose payload is missing. Return the file to write to.
+    /// Remove half a line at the list's end and all void lines, because readers would see an entity
+    /// twice, or one whose payload is missing. Return the list's file.
     pub(super) fn repair(&mut self, sink: &Path, mut list: File) -> io::Result<File> {
         list.set_len(self.length)?;
-        // Readers may have a closed list, and keep positions in it.
+        // Readers may already have read a closed list, and hold positions in it.
         if self.void.is_empty() || self.is_closed() {
             return Ok(list);
         }
@@ -153,7 +154,8 @@ impl RestoredSession {
         Ok(repaired)
     }
 
-    /// Close the list of a session that cannot change any more, unless a transaction has to be waited for.
+    /// Close the list of a session that cannot change any more, unless the session belongs to a
+    /// transaction.
     pub(super) fn close(&mut self, sink: &Path) -> io::Result<()> {
         let is_alone = match &self.membership {
             Membership::Unknown | Membership::None => true,
@@ -161,7 +163,7 @@ impl RestoredSession {
         };
         let path = sink.join(&self.folder).join(LOG);
         if self.is_closed() {
-            // The process that wrote it may have died before it was durable.
+            // The process that wrote the last line may have died before it was durable.
             return File::open(&path)?.sync_all();
         }
         if !is_alone {
@@ -177,7 +179,7 @@ impl RestoredSession {
         Ok(())
     }
 
-    /// Add an entity's line. Return the entity, if it was requested.
+    /// Apply an entity's line. Return the entity's key, if it was requested.
     fn take(&mut self, key: EntityKey, line: &Line<'_>, keys: &HashSet<EntityKey>) -> Option<EntityKey> {
         let pairs = line.metadata.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let owner = line.transaction_owner.as_ref().map(|owner| (OWNER.to_owned(), owner.as_ref().to_owned()));
@@ -191,7 +193,8 @@ impl RestoredSession {
             ..EntityHeader::default()
         };
         if line.layer.is_some() {
-            // It was admitted then; an entity that does not fit has failed since.
+            // The earlier process admitted the entity; one that does not fit the session has failed
+            // since.
             let _ = self.membership.admit(key, &header);
         }
         if !keys.contains(&key) {
@@ -204,7 +207,7 @@ impl RestoredSession {
                 let placed = PayloadProperties { file, bytes, sha256, reference: None };
                 self.entities.insert(key, StoredEntity { key, header: Arc::new(header), placed });
             }
-            // It failed, and that has not been reported yet: it is sent again.
+            // The entity failed, and that was not reported yet, so it is sent again.
             (_, _) => drop(self.entities.remove(&key)),
         }
         Some(key)
@@ -236,7 +239,7 @@ mod tests {
         encode::failed(key(entity), &end, None, None)
     }
 
-    /// Return a session's folder with these payloads of 6 bytes and these lines.
+    /// Return a sink with one session that has these payloads of 6 bytes and these lines.
     fn sink(payloads: &[u32], lines: &[Vec<u8>]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join(ID).join("0")).unwrap();
@@ -255,8 +258,8 @@ mod tests {
         String::from_utf8(lines.concat()).unwrap()
     }
 
-    /// Return the remains of an earlier process: 1 is correct, 2 is missing, 3 is too short, 4 has failed; 5 is
-    /// terminal, so it is not looked for.
+    /// Return the folder of an earlier process: 1 is correct, 2 is missing, 3 is too short, 4 has
+    /// failed; 5 is terminal, so it is not requested.
     fn left() -> (tempfile::TempDir, HashSet<EntityKey>) {
         let lines = [
             complete(1, 6),
@@ -295,7 +298,7 @@ mod tests {
         };
         let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));
-        // The list belongs to this process as before: it is locked, and appended to.
+        // The new list belongs to this process like the old one: it is locked, and appended to.
         let log = File::open(dir.path().join(ID).join(LOG)).unwrap();
         assert!(log.try_lock().is_err());
         let names: Vec<_> =

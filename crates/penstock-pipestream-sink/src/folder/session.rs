@@ -10,7 +10,7 @@ use crate::folder::shared::{Message, Shared};
 use crate::folder::stored::StoredPayload;
 use crate::references::References;
 
-/// Signals that no task works for a session any more.
+/// Signals on drop that no task works for a session any more.
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) session: u64,
@@ -23,7 +23,7 @@ impl Drop for Guard {
     }
 }
 
-/// A session's handle of the sink, for its driver and for every job.
+/// The handle of a session, which its driver and every job hold.
 #[derive(Debug, Clone)]
 pub(super) struct FolderSession {
     pub(super) guard: Arc<Guard>,
@@ -32,12 +32,12 @@ pub(super) struct FolderSession {
 }
 
 impl FolderSession {
-    /// Return the handling of entities that refer to objects.
+    /// Return how the sink handles entities that refer to objects.
     pub(super) fn references(&self) -> References {
         self.guard.shared.references.clone()
     }
 
-    /// Return a temporary file for an entity's payload. Blocks on the disk.
+    /// Create a temporary file for an entity's payload. Blocks on the disk.
     pub(super) fn create(&self, attempt: Attempt) -> io::Result<(fs::File, TempFile)> {
         let EntityKey { scope, scope_use, entity, entity_use } = attempt.key;
         // The file of an earlier attempt may still exist.

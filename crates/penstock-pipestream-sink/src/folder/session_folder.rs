@@ -19,27 +19,28 @@ use crate::format::encode::{self, PayloadProperties};
 use crate::format::names::{id_exhausted, payload_names, session_folders};
 use crate::transactions::{MAX_ORDER, TransactionCommand};
 
-/// A session's folder, and its entities that are not committed yet.
+/// A session's folder, and the session's uncommitted entities.
 #[derive(Debug)]
 pub(super) struct SessionFolder {
     pub(super) id: Arc<str>,
-    /// The name of the folder: the session's ID, followed by the number of earlier uses where the ID was used before.
+    /// The name of the folder: the session's ID, followed by the number of its earlier uses, if
+    /// any.
     pub(super) name: String,
     pub(super) entries: Entries<StoredPayload>,
     path: PathBuf,
     log: File,
-    /// Folders of scopes that exist.
+    /// Scopes whose folders exist.
     scopes: HashSet<ScopeKey>,
-    /// Folders whose names changed since the last sync.
+    /// Files and folders that changed since the last sync.
     touched: HashSet<PathBuf>,
     done: oneshot::Sender<()>,
 }
 
-/// The part of a list that was appended and is not durable.
+/// The lines that were appended to a list and are not durable yet.
 pub(super) struct UnsyncedLines {
-    /// The list's length without it.
+    /// The list's length without them.
     length: u64,
-    /// The FAILED lines.
+    /// The FAILED lines among them.
     lines: Vec<u8>,
 }
 
@@ -54,7 +55,7 @@ impl VerifiedPayload for StoredPayload {
 }
 
 impl SessionFolder {
-    /// Make the folder and its log, and lock the log as long as the session is open.
+    /// Create the folder and its list, and lock the list while the session is open.
     pub(super) fn create(
         sink: &Path,
         faults: &Faults,
@@ -80,7 +81,8 @@ impl SessionFolder {
         })
     }
 
-    /// Open the folder of a session that an earlier process had open. Entities that it was receiving are sent again.
+    /// Open the folder of a session that an earlier process had open. The client sends entities
+    /// again that were being received.
     pub(super) fn reopen(
         sink: &Path,
         faults: &Faults,
@@ -105,7 +107,7 @@ impl SessionFolder {
         Ok(Self { id: Arc::clone(id), name, entries, path, log, scopes: HashSet::new(), touched: HashSet::new(), done })
     }
 
-    /// Apply an event of the driver. Return the entity that now has something to be committed.
+    /// Apply an event of the driver. Return the entity for which the next commit has work.
     pub(super) fn apply(&mut self, event: SinkEvent) -> Option<EntityKey> {
         let due = self.entries.apply(event);
         for file in self.entries.take_discarded() {
@@ -129,7 +131,7 @@ impl SessionFolder {
         }
     }
 
-    /// Return the order in an entity, if it is one.
+    /// Parse the order in an entity, if the entity is one.
     pub(super) fn order(&self, key: EntityKey) -> Option<Result<TransactionCommand, Reason>> {
         let header = self.entries.order(key)?;
         let StoredPayload { temp, bytes, .. } = self.entries.waiting(key)?;
@@ -147,7 +149,7 @@ impl SessionFolder {
         })
     }
 
-    /// Rename a stored payload to its name.
+    /// Give a stored payload its name.
     pub(super) fn place(&mut self, key: EntityKey, disk: &Disk) -> io::Result<()> {
         let Some(stored) = self.entries.take_waiting(key) else { return Ok(()) };
         let mut placed = stored.unnamed();
@@ -175,7 +177,7 @@ impl SessionFolder {
         Ok(())
     }
 
-    /// Append these lines and the FAILED ones, all or nothing.
+    /// Append these lines and the FAILED ones, all or none.
     pub(super) fn append(&mut self, complete: &[u8], disk: &Disk) -> io::Result<()> {
         let failed = self.entries.failed_lines();
         if failed.is_empty() && complete.is_empty() {
@@ -197,8 +199,8 @@ impl SessionFolder {
         Ok(())
     }
 
-    /// Write the waiting FAILED lines and the last line of a session that cannot change any more. Return what has to be
-    /// written again if they cannot be made durable.
+    /// Append the waiting FAILED lines and the last line of a session that cannot change any more.
+    /// Return the lines that have to be written again if they cannot be made durable.
     pub(super) fn close_list(&mut self, disk: &Disk) -> io::Result<UnsyncedLines> {
         let unsynced =
             UnsyncedLines { length: self.log.metadata()?.len(), lines: self.entries.failed_lines().to_vec() };
@@ -206,14 +208,14 @@ impl SessionFolder {
         Ok(unsynced)
     }
 
-    /// Schedule the last line and those before it to be written again: they may be lost, and no later sync would show
-    /// it.
+    /// Undo [`close_list`](Self::close_list), so that its lines are written again: they may be
+    /// lost, and no later sync would report it.
     pub(super) fn reopen_list(&mut self, unsynced: UnsyncedLines) {
         self.truncate(unsynced.length);
         self.entries.requeue_failed_lines(unsynced.lines);
     }
 
-    /// Truncate the list to a length, behind which is half a line.
+    /// Truncate the list to a length, after which it has half a line or lines that may be lost.
     fn truncate(&mut self, length: u64) {
         if let Err(error) = self.log.set_len(length) {
             tracing::error!(session = %self.id, %error, "cannot truncate {LOG} to its last whole line");
@@ -221,23 +223,23 @@ impl SessionFolder {
         }
     }
 
-    /// Finish the list, to which this process appends nothing more; notify the driver.
+    /// Release the list, to which this process appends nothing more, and notify the driver.
     pub(super) fn finish(self) {
         let Self { done, log, entries, .. } = self;
-        // The recipient of the notification may take the session over: its temporary files and its lock are released
-        // first.
+        // The receiver of the notification may take the session over, so release its temporary files
+        // and its lock first.
         drop((entries, log));
-        // The caller may have stopped waiting.
+        // The receiver may have stopped waiting.
         let _ = done.send(());
     }
 
-    /// Return what has to be made durable before anything is reported.
+    /// Return the paths that must be durable before anything is reported.
     pub(super) fn take_touched(&mut self) -> Vec<PathBuf> {
         self.touched.drain().collect()
     }
 }
 
-/// Create a folder for a session: the next one of its ID, where that was used before.
+/// Create a folder for a session, with the first unused name of its ID.
 fn make_session(sink: &Path, faults: &Faults, id: &str) -> io::Result<(String, PathBuf)> {
     for name in session_folders(id) {
         let path = sink.join(&name);

@@ -1,5 +1,6 @@
-//! The deferred work that workers have done: `SESSION/settled.jsonl`, next to the list, which may have been closed long
-//! ago. It has a line for each claim check that was settled COMPLETE without a session; a line may appear twice.
+//! The deferred work that workers have done: `SESSION/settled.jsonl`, next to the list, which may
+//! have been closed long ago. It has a line for each claim check that was settled COMPLETE without
+//! a session; a line may appear twice.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use crate::folder::shared::Shared;
 use crate::format::line_file::LineFile;
 
-/// The file's name.
+/// The name of the file.
 const SETTLED: &str = "settled.jsonl";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
-    /// 16 hex digits.
+    /// The claim check's ID, in 16 hex digits.
     claim: String,
     scope: u16,
     entity: u32,
@@ -40,14 +41,15 @@ impl From<&ClaimRow> for Line {
     }
 }
 
-/// Store what was settled without a session, next to the lists of the sessions in which it was deferred; lines that
-/// exist already are not written again. Blocks on the disk.
+/// Write a line for each claim check that was settled without a session, next to the list of the
+/// session in which it was deferred. Existing lines are not written again. Blocks on the disk.
 pub(super) fn note_all(shared: &Shared, rows: &[ClaimRow]) -> io::Result<()> {
     let _settling = lock(&shared.settling);
     let mut by_session: HashMap<String, Vec<Line>> = HashMap::new();
     for row in rows {
         if let Some(session) = row.check.session {
-            // Its file names the folder, where the session's ID was used more than once.
+            // If the session's ID was used more than once, only the payload's name contains the
+            // right folder.
             let folder = row.details.file.as_deref().and_then(|file| file.split('/').next());
             let folder = folder.map_or_else(|| session.to_string(), str::to_owned);
             by_session.entry(folder).or_default().push(row.into());
@@ -93,14 +95,15 @@ mod tests {
         Line { claim: format!("{entity:016x}"), scope: 0, entity, status: Status::Complete.name().to_owned(), file }
     }
 
-    /// Return the claim checks that a list has, each time that it has them.
+    /// Return the claim checks of all lines, including repeated ones.
     fn claims(disk: &MemoryDisk) -> Vec<String> {
         let text = disk.read(path()).unwrap();
         let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok());
         lines.map(|line| line.claim).collect()
     }
 
-    /// Note one claim check after another, and all of them each time, as a server does that starts.
+    /// Note one claim check after another, each time with all before it, as a server does at its
+    /// start.
     fn run(disk: &MemoryDisk) -> Vec<String> {
         let mut noted = Vec::new();
         for entity in 1..6 {

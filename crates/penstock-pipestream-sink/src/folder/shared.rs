@@ -14,7 +14,6 @@ use crate::folder::session_folder::SessionFolder;
 use crate::folder::stored::StoredPayload;
 use crate::references::References;
 
-/// State that sessions, workers and the committing thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) dir: PathBuf,
@@ -25,30 +24,32 @@ pub(super) struct Shared {
     pub(super) sessions: AtomicU64,
     pub(super) counters: Arc<SinkCounters>,
     pub(super) references: References,
-    /// Held while settled claim checks are written.
+    /// Held while lines of settled claim checks are written.
     pub(super) settling: Mutex<()>,
 }
 
 /// Messages to the committing thread.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A session's folder exists.
+    /// The folder of a new session.
     Opened { session: u64, folder: Box<SessionFolder> },
-    /// Events of its driver, in order.
+    /// Events of the session's driver, in order.
     Events { session: u64, events: Vec<SinkEvent> },
-    /// A verified payload is in its temporary file.
+    /// A verified payload in its temporary file.
     Stored { session: u64, attempt: Attempt, stored: StoredPayload },
-    /// The session cannot change any more: its last line need not wait for its end.
+    /// The end of all changes of a session: its last line need not wait for its end.
     CloseList { session: u64 },
-    /// Driver and workers of the session are done.
+    /// The end of a session: its driver and its workers are done.
     Ended { session: u64 },
-    /// Fires once everything before it was to be made durable, with whether all lines of the session are.
+    /// A request that is answered after a commit of all earlier messages. The answer tells whether
+    /// all lines of the session are durable.
     Flush { session: u64, done: oneshot::Sender<bool> },
 }
 
 impl Shared {
     pub(super) fn send(&self, message: Message) {
-        // The thread ends only by a panic; what it has not confirmed is not complete.
+        // The thread can have ended only by a panic; entities that it has not confirmed are not
+        // complete.
         let _ = self.inbox.send(message);
     }
 }

@@ -1,4 +1,4 @@
-//! A disk that fails, step by step, under real sessions.
+//! Real sessions on a disk that fails at one step or another.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -33,7 +33,7 @@ fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
 }
 
-/// A server whose disk fails at one step, as long as it is broken.
+/// A server whose disk fails at one step while a switch is on.
 struct Broken {
     dir: TempDir,
     server: Server,
@@ -75,13 +75,13 @@ impl Broken {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// Close a session and wait until the server has written all of it.
+    /// Close a session and wait until the server has written all its lines.
     fn close(&self, session: &SessionHandle) {
         close_gracefully(session);
         self.settled();
     }
 
-    /// Wait until no client is connected and everything is written.
+    /// Wait until no client is connected and the server has written all lines.
     fn settled(&self) {
         let since = Instant::now();
         while self.server.counters().unwrap().connections_open > 0 {
@@ -90,7 +90,7 @@ impl Broken {
         }
     }
 
-    /// Return a line of the metrics.
+    /// Return the value of a series of the metrics.
     fn metric(&self, series: &str) -> u64 {
         let mut stream = TcpStream::connect(self.server.metrics_addr().unwrap().unwrap()).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -106,7 +106,7 @@ impl Broken {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Return the content of a session's folder, without the log.
+    /// Return the names in a session's folder, without the list.
     fn payloads(&self, session: &SessionHandle) -> Vec<String> {
         let folder = self.dir.path().join("sink").join(&*session.id().unwrap());
         let mut found: Vec<_> = [folder.clone(), folder.join("0")]
@@ -168,7 +168,7 @@ fn a_step_that_fails_once_costs_an_attempt_where_the_policy_has_more() {
             let hit = at == step && part;
             if hit && !once.swap(true, Ordering::SeqCst) { Err(full()) } else { Ok(()) }
         });
-        // The list's first line must not be the one that fails.
+        // Hold back the failure of an append, which must not hit the list's first line.
         failed.store(step == Step::Append, Ordering::SeqCst);
         let mut options = SessionOptions::default();
         options.session.capabilities.layer2 = true;
@@ -233,7 +233,7 @@ fn a_session_whose_lines_wait_for_too_much_room_is_ended_and_counted() {
     let metadata = [("m".to_owned(), "m".repeat(1_000_000))].into();
     let draft = EntityDraft { metadata, ..EntityDraft::default() };
     let mut failed = 0;
-    // The one that is too many may not be notified of its end.
+    // The client may not learn how the last entity ended.
     while let Ok(ticket) = block(session.send(draft.clone(), Payload::empty()))
         && let Ok(resolution) = block(session.wait_resolved(ticket.key))
     {
@@ -247,7 +247,7 @@ fn a_session_whose_lines_wait_for_too_much_room_is_ended_and_counted() {
     assert_eq!(disk.metric("penstock_pipestream_limit_exceeded_total{limit=\"sink_lines\"}"), 1);
     assert!(disk.metric("penstock_sink_errors_total{kind=\"no_space\"}") >= 16);
     disk.set(false);
-    // Its list lacks lines, so it must not be mistaken for a complete one.
+    // The list lacks lines, so it must not look complete.
     assert_eq!(last(&disk, &session), None);
 }
 
@@ -295,7 +295,7 @@ fn send_in(
     (resolution.status, resolution.reason)
 }
 
-/// Send the order of a job's driver at its end.
+/// Send the order that a job's driver sends at its end.
 fn order(disk: &Broken, kind: &str, key: &str, sessions: &[&SessionHandle]) -> (Status, Option<Reason>) {
     let sessions: Vec<_> = sessions.iter().map(|session| session.id().unwrap().to_string()).collect();
     let session = disk.connect();
@@ -321,7 +321,8 @@ fn sessions_of_a_transaction_are_readable_once_it_is_committed() {
     assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [None; 3]);
     assert_eq!(order(&disk, "commit", "k", &[&one, &two]).0, Status::Complete);
     assert_eq!([&one, &two, &other].map(|session| last(&disk, session)), [Some(0), Some(0), Some(0x41)]);
-    // Another attempt of the same job is too late: its commit is refused, and repeating the first one changes nothing.
+    // Another attempt of the same job is too late: its commit is refused, and a repetition of the
+    // first commit changes nothing.
     let late = disk.connect();
     assert_eq!(send_in(&late, Some("k"), "", b"row".to_vec()).0, Status::Complete);
     close_gracefully(&late);
@@ -336,7 +337,7 @@ fn sessions_of_a_transaction_are_readable_once_it_is_committed() {
 const TOKEN: &str = "penstock.transaction-token";
 const OWNER: &str = "penstock.transaction-owner";
 
-/// Send an entity with more metadata than the transaction's name.
+/// Send an entity with other metadata than the transaction's name alone.
 fn send_with(session: &SessionHandle, content_type: &str, pairs: &[(&str, &str)], payload: Vec<u8>) -> Status {
     let metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let draft = EntityDraft { content_type: content_type.to_owned(), metadata, ..EntityDraft::default() };
@@ -344,7 +345,7 @@ fn send_with(session: &SessionHandle, content_type: &str, pairs: &[(&str, &str)]
     block(session.wait_resolved(ticket.key)).unwrap().status
 }
 
-/// A guessed name, an order without sessions, and then those of other clients.
+/// Send orders with a guessed name, without sessions, and for the sessions of other clients.
 #[test]
 fn orders_of_others_are_refused_and_the_owner_s_are_obeyed() {
     let disk = Broken::at(Step::Write);
@@ -408,7 +409,7 @@ fn sha(bytes: &[u8]) -> Vec<u8> {
     sha2::Sha256::digest(bytes).to_vec()
 }
 
-/// Return all files below a folder, but payloads, which are short.
+/// Return the text of all files below a folder.
 fn everything(dir: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -499,8 +500,8 @@ fn a_disk_that_fails_during_a_commit_fails_the_commit_which_may_be_said_again() 
 
 #[test]
 fn a_client_that_the_window_of_its_connection_keeps_waiting_is_counted() {
-    // The disk refuses every line until it is told otherwise; then the session waits for the sink, and admits no
-    // stream.
+    // While the switch is on, the disk blocks each append, so the session waits for the sink and
+    // admits no stream.
     let broken = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&broken);
     let disk = Broken::with(broken, move |step, _| {
@@ -526,7 +527,8 @@ fn a_client_that_the_window_of_its_connection_keeps_waiting_is_counted() {
         tickets.push(block(session.send(EntityDraft::default(), Payload::bytes(data))).unwrap());
     };
     until("penstock_sink_waits_total", Box::new(|| start(bytes::Bytes::from_static(b"row"))));
-    // None of these fills the window of its stream, and all of them together do not fit into the connection's.
+    // Each payload fits into the window of its stream, but all together do not fit into the
+    // connection's.
     let large = bytes::Bytes::from(vec![7; 900 << 10]);
     let sending = (0..60).map(|_| {
         let (session, payload) = (session.clone(), Payload::bytes(large.clone()));

@@ -6,18 +6,21 @@
 //! DIR/.transactions/.old-SHA256(KEY)-OWNER            a record that is being removed
 //! ```
 //!
-//! Files of transactions without an owner (`owner.rs`) are in `SHA256(KEY)` itself, as all files were before there were
-//! owners.
+//! Files of transactions without an owner (`owner.rs`) are in `SHA256(KEY)` itself, where all files
+//! were before owners existed.
 //!
-//! A session's marker is created once all lines of its list are durable. The record is linked into place, whole or not
-//! at all, and only once for a key, whatever other servers work in the same folder: from then on the transaction is
-//! committed. The following steps (last lines for the lists, then removal of the markers) are repeated by each server
-//! that finds a record next to markers: at the next order, or the next start.
+//! A session's marker is created once all lines of its list are durable. The record is linked into
+//! place, whole or not at all, and once per transaction, even if several servers use the folder:
+//! from then on the transaction is committed. The following steps (writing the lists' last lines,
+//! then removing the markers) are repeated by each server that finds a record next to markers: at
+//! the next order, or the next start.
 //!
-//! An abort removes the markers, looks for a record once more, and closes the lists only where there is none. A commit
-//! looks at its sessions once more when its record exists: where one was given up, none of them is read.
+//! An abort removes the markers, then looks for a record again, and closes the lists only if there
+//! is none. A commit checks its sessions again once its record exists: if one was given up, none of
+//! them is read.
 //!
-//! Records are removed at a start and from time to time where the transaction cannot be run again ([`origin`]).
+//! Records of transactions that cannot be run again ([`origin`]) are removed at a start and from
+//! time to time.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -60,13 +63,14 @@ impl TransactionLog {
         Self { sink: sink.to_owned(), faults, commits: AtomicU64::new(0) }
     }
 
-    /// Prepare a session that has ended properly and whose list is entirely durable. `session` is its folder.
+    /// Prepare a session that has ended properly and whose list is entirely durable. `session` is
+    /// the name of its folder.
     pub(super) fn prepare(&self, of: &Transaction, session: &str) -> io::Result<PrepareOutcome> {
         let folder = self.folder(of);
         self.make_folder(&folder)?;
         let marker = folder.join(session);
         match self.write(&marker, of.key.as_bytes()) {
-            // Another server has removed the folder, which was empty.
+            // Another server has removed the folder, because it was empty.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.make_folder(&folder)?;
                 self.write(&marker, of.key.as_bytes())?;
@@ -74,7 +78,8 @@ impl TransactionLog {
             written => written?,
         }
         self.sync(&folder)?;
-        // A commit looks for markers after it has written the record; so one of the two sees the other.
+        // A commit looks for markers after it has written the record, so one of the two sees the
+        // other.
         if read_record(&folder)?.is_none() {
             return Ok(PrepareOutcome::Prepared);
         }
@@ -82,8 +87,8 @@ impl TransactionLog {
         Ok(PrepareOutcome::TooLate)
     }
 
-    /// Close these sessions with 0 and all others of the transaction with [`GIVEN_UP`]. Idempotent; where the
-    /// transaction is committed with other sessions, nothing is done.
+    /// Close these sessions with 0, and all others of the transaction with [`GIVEN_UP`].
+    /// Idempotent; if the transaction was committed with other sessions, change nothing.
     pub(super) fn commit(&self, of: &Transaction, sessions: &[String], exclusive: bool) -> Result<(), Refusal> {
         let folder = self.folder(of);
         match read_record(&folder)? {
@@ -104,13 +109,13 @@ impl TransactionLog {
         if self.commits.fetch_add(1, Ordering::Relaxed) % PRUNE_INTERVAL == PRUNE_INTERVAL - 1
             && let Err(error) = self.prune(SystemTime::now())
         {
-            // The commit is done all the same.
+            // The commit is done anyway.
             tracing::warn!(%error, "cannot remove records of old transactions: retried later");
         }
         Ok(())
     }
 
-    /// Close prepared sessions with [`GIVEN_UP`]: these, or all. A commit is not undone.
+    /// Close prepared sessions with [`GIVEN_UP`]: these, or all. Do not undo a commit.
     pub(super) fn abort(&self, of: &Transaction, sessions: Option<&[String]>) -> Result<(), Refusal> {
         let folder = self.folder(of);
         if read_record(&folder)?.is_some() {
@@ -124,7 +129,7 @@ impl TransactionLog {
                 for session in sessions {
                     match prepared.folders(session) {
                         Some(folders) => named.extend(folders),
-                        // A session that has not ended is not prepared, and ends by itself.
+                        // A session that has not ended is not prepared, so there is nothing to close.
                         None => self.check_not_foreign(of, session)?,
                     }
                 }
@@ -132,13 +137,14 @@ impl TransactionLog {
             }
         };
         self.give_up(of, &folder, named)?;
-        // The folder stays where sessions remain in it.
+        // The removal fails if the folder still contains sessions.
         let _ = fs::remove_dir(&folder);
         let _ = fs::remove_dir(self.name_folder(&of.key));
         Ok(())
     }
 
-    /// Close prepared sessions that a commit can no longer include; if one was made in the meantime, it has them.
+    /// Close prepared sessions that a commit can no longer include. If there is a record by then,
+    /// leave them to its commit.
     fn give_up(&self, of: &Transaction, folder: &Path, sessions: Vec<String>) -> Result<(), Refusal> {
         let mut ours = Vec::new();
         for session in sessions {
@@ -146,7 +152,7 @@ impl TransactionLog {
             self.faults.check(Step::Rename, &marker)?;
             match fs::remove_file(marker) {
                 Ok(()) => ours.push(session),
-                // Another order is handling it.
+                // Another order handles this session.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
@@ -161,7 +167,7 @@ impl TransactionLog {
         }
         for (at, session) in ours.iter().enumerate() {
             if let Err(refusal) = self.close_list(session, GIVEN_UP) {
-                // They are prepared as before, so that the abort can be repeated.
+                // Prepare the sessions again, so that the abort can be repeated.
                 self.mark(of, folder, ours.get(at..).unwrap_or_default())?;
                 return Err(refusal);
             }
@@ -176,8 +182,8 @@ impl TransactionLog {
         self.sync(folder)
     }
 
-    /// Settle an abort against a record: one of a committed transaction changes nothing, and one of a transaction that
-    /// was given up has already succeeded.
+    /// Settle an abort against a record. An abort of a committed transaction changes nothing, and
+    /// an abort of one that was given up has already succeeded.
     fn settle_for_abort(&self, folder: &Path) -> Result<(), Refusal> {
         match self.settle(folder) {
             Err(Refusal::GivenUp) => Ok(()),
@@ -185,7 +191,8 @@ impl TransactionLog {
         }
     }
 
-    /// Return the sessions that a transaction was committed with, by each of its owners that has committed.
+    /// Return the sessions with which a transaction was committed, for each owner that has
+    /// committed it.
     pub(super) fn committed(&self, key: &str) -> io::Result<Vec<Vec<String>>> {
         let mut committed = Vec::new();
         for folder in owners(&self.name_folder(key))? {
@@ -203,7 +210,7 @@ impl TransactionLog {
         Ok(prepared)
     }
 
-    /// Refuse a first commit if the record of another owner shows that the rows may already exist.
+    /// Refuse a first commit if another owner's record shows that the rows may already exist.
     fn check_others(&self, of: &Transaction, exclusive: bool) -> Result<(), Refusal> {
         for folder in owners(&self.name_folder(&of.key))? {
             let Some(record) = read_record(&folder)? else { continue };
@@ -214,7 +221,7 @@ impl TransactionLog {
         Ok(())
     }
 
-    /// Return the folders of these sessions, all of which are prepared.
+    /// Return the folders of these sessions, or refuse the commit if one is not prepared.
     fn check_prepared(&self, of: &Transaction, sessions: &[String]) -> Result<Vec<String>, Refusal> {
         let missing = match resolve(sessions, &markers(&self.folder(of))?) {
             Ok(folders) => return Ok(folders),
@@ -223,7 +230,7 @@ impl TransactionLog {
         self.check_not_foreign(of, &missing)?;
         for session in sessions_of(&self.sink, &missing)? {
             match File::open(self.sink.join(session).join(LOG)) {
-                // A server that has a session open holds its lock.
+                // A server locks the list of each open session.
                 Ok(log) if log.try_lock().is_err() => return Err(Refusal::StillOpen(missing)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -233,7 +240,7 @@ impl TransactionLog {
         Err(Refusal::Unknown(missing))
     }
 
-    /// Refuse a session that is prepared by another owner.
+    /// Refuse a session that another owner has prepared.
     fn check_not_foreign(&self, of: &Transaction, session: &str) -> Result<(), Refusal> {
         let own = self.folder(of);
         for folder in owners(&self.name_folder(&of.key))?.into_iter().filter(|folder| *folder != own) {
@@ -244,14 +251,15 @@ impl TransactionLog {
         Ok(())
     }
 
-    /// Complete what a server that crashed had committed.
+    /// Finish the commits of servers that crashed.
     pub(super) fn redo(&self) -> io::Result<()> {
         for name in folders(&self.sink.join(TRANSACTIONS))? {
             for folder in owners(&name)? {
                 match read_record(&folder) {
                     Ok(Some(_)) => {}
                     Ok(None) => continue,
-                    // The error concerns one transaction, and is reported to clients that ask for it.
+                    // The damage concerns one transaction, and is reported to clients that ask for
+                    // it.
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                         tracing::error!(%error, "cannot finish a committed transaction: its record is damaged");
                         continue;
@@ -260,12 +268,12 @@ impl TransactionLog {
                 }
                 match self.settle(&folder) {
                     Ok(()) => {}
-                    // Another server is handling it.
+                    // Another server handles the session.
                     Err(Refusal::StillOpen(session) | Refusal::Unknown(session)) => {
                         tracing::info!(session, "a committed session is still open: it is closed later");
                     }
                     Err(Refusal::Storage(error)) => return Err(error),
-                    // Nothing is committed here.
+                    // No session of this record was committed.
                     Err(Refusal::Committed | Refusal::GivenUp | Refusal::Refused(_)) => {}
                 }
             }
@@ -277,11 +285,12 @@ impl TransactionLog {
     fn prune(&self, now: SystemTime) -> io::Result<()> {
         let top = self.sink.join(TRANSACTIONS);
         let (mut batches, mut over) = (Vec::new(), Vec::new());
-        // By owner and query: no owner's commit removes another's record.
+        // The newest batch by owner and query, because an owner's commit must not remove another's
+        // record.
         let mut newest: HashMap<(Option<String>, String), u64> = HashMap::new();
         for name in folders(&top)? {
             if is_old_name(&name) {
-                // A server that began to remove it has crashed.
+                // A server crashed while it was removing the folder.
                 ignore_missing(fs::remove_dir_all(&name))?;
                 remove_if_empty(&top, &name);
                 continue;
@@ -311,7 +320,7 @@ impl TransactionLog {
             batches.into_iter().filter(|(query, number, _)| is_over(query, *number)).map(|(_, _, folder)| folder),
         );
         for folder in over {
-            // A record with markers is not settled: those sessions have to be closed first.
+            // A record with markers is not settled: the marked sessions have to be closed first.
             if markers(&folder)?.is_empty() {
                 self.remove(&top, &folder)?;
             }
@@ -319,11 +328,11 @@ impl TransactionLog {
         Ok(())
     }
 
-    /// Remove a record atomically as far as others can see: a folder without its record would look like a transaction
-    /// that is not committed.
+    /// Remove a record in one step for other servers: a folder without its record would look like a
+    /// transaction that is not committed.
     fn remove(&self, top: &Path, folder: &Path) -> io::Result<()> {
         if folder.parent() == Some(top) && owners(folder)?.len() > 1 {
-            // Folders of owners stay.
+            // The folders of owners stay.
             self.faults.check(Step::Rename, folder)?;
             return ignore_missing(fs::remove_file(folder.join(RECORD)));
         }
@@ -337,7 +346,7 @@ impl TransactionLog {
         Ok(())
     }
 
-    /// Write the last lines of the sessions of a transaction that is committed.
+    /// Write the last lines of a committed transaction's sessions, if there is a record.
     fn settle(&self, folder: &Path) -> Result<(), Refusal> {
         let Some(record) = read_record(folder)? else { return Ok(()) };
         let markers = markers(folder)?;
@@ -353,8 +362,9 @@ impl TransactionLog {
         if given_up { Err(Refusal::GivenUp) } else { Ok(()) }
     }
 
-    /// Return whether an abort has closed a session of a record before it could see the record. The check has to be
-    /// repeated while an abort is about to see it, or to close the session.
+    /// Return whether an abort closed a session of the record before it could see the record.
+    /// Return [`Refusal::StillOpen`] while an abort may still decide: the caller has to repeat the
+    /// check.
     fn is_given_up(&self, record: &Record, markers: &[String]) -> Result<bool, Refusal> {
         let mut undecided = None;
         for session in &record.sessions {
@@ -366,7 +376,7 @@ impl TransactionLog {
             match closed_with(&mut log)? {
                 Some(code) if code == ErrorCode::NoError.code() => {}
                 Some(_) => return Ok(true),
-                // They are sorted.
+                // `markers` is sorted.
                 None if markers.binary_search(session).is_ok() => {}
                 None => undecided = Some(session.clone()),
             }
@@ -374,14 +384,14 @@ impl TransactionLog {
         undecided.map_or(Ok(false), |session| Err(Refusal::StillOpen(session)))
     }
 
-    /// Write the last line of a prepared session, durably.
+    /// Close the list of a prepared session durably.
     fn close_list(&self, session: &str, code: ErrorCode) -> Result<(), Refusal> {
         let path = self.sink.join(session).join(LOG);
         match OpenOptions::new().read(true).append(true).open(&path) {
             Ok(mut log) => {
                 match log.try_lock() {
                     Err(fs::TryLockError::WouldBlock) => return Err(Refusal::StillOpen(session.to_owned())),
-                    // A file system without locks.
+                    // The file system may have no locks.
                     Err(fs::TryLockError::Error(_)) | Ok(()) => {}
                 }
                 let open = match closed_with(&mut log)? {
@@ -399,8 +409,8 @@ impl TransactionLog {
                 };
                 let synced = self.faults.check(Step::Sync, &path).and_then(|()| log.sync_data());
                 if let (Err(_), Some(length)) = (&synced, open) {
-                    // It must not look closed when the order is repeated: a later sync does not report the failure of
-                    // this one.
+                    // The list must not look closed when the order is repeated, because a later
+                    // sync would not report this failure.
                     log.set_len(length)?;
                 }
                 synced?;
@@ -438,14 +448,14 @@ impl TransactionLog {
         Ok(())
     }
 
-    /// Put the record into place, unless there is one. Return whether this put it.
+    /// Link the record into place, unless there is one. Return whether this call linked it.
     fn write_record(&self, folder: &Path, record: &Record) -> io::Result<bool> {
         let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", std::process::id())));
         let _ = fs::remove_file(&new);
         let written = self.write(&new, &serde_json::to_vec(record)?).and_then(|()| {
             self.faults.check(Step::Rename, &path)?;
             match fs::hard_link(&new, &path) {
-                // Another server was faster: its record counts.
+                // Another server was faster, and its record counts.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
                 linked => linked.map(|()| true),
             }
@@ -490,7 +500,7 @@ fn read_record(folder: &Path) -> io::Result<Option<Record>> {
     }
 }
 
-/// Return the entries of a folder; none if it does not exist.
+/// Return the paths in a folder; none if the folder does not exist.
 fn folders(top: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(top) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -498,7 +508,7 @@ fn folders(top: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// Return the folders of a transaction's owners, that without an owner first.
+/// Return the folders of a transaction's owners; the first is the one for no owner.
 fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
     let is_owner = |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(is_owner_folder);
     let mut owners = vec![name.to_owned()];
@@ -506,8 +516,8 @@ fn owners(name: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(owners)
 }
 
-/// Remove the folder of a name whose owner's folder was removed under the name `old`, unless it contains something
-/// else.
+/// Remove the folder of a transaction's name if it is empty, after an owner's folder in it was
+/// removed as `old`.
 fn remove_if_empty(top: &Path, old: &Path) {
     let name = old.file_name().and_then(OsStr::to_str).and_then(|old| old.strip_prefix(OLD));
     if let Some((name, _)) = name.and_then(|name| name.split_once('-')) {
@@ -520,7 +530,7 @@ fn is_old_name(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(OLD.as_bytes()))
 }
 
-/// Return whether a transaction was committed so long ago that its job is over.
+/// Return whether a record is so old that its job is over.
 fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
     match fs::metadata(folder.join(RECORD)).and_then(|record| record.modified()) {
         Ok(committed) => Ok(now.duration_since(committed).unwrap_or_default() >= JOB_RETENTION),
@@ -529,7 +539,7 @@ fn is_old(folder: &Path, now: SystemTime) -> io::Result<bool> {
     }
 }
 
-/// Ignore that another server has already removed something.
+/// Ignore an error because another server has already removed the path.
 fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -537,7 +547,7 @@ fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Return the folders of the sessions that are prepared.
+/// Return the folders of the prepared sessions, sorted.
 fn markers(folder: &Path) -> io::Result<Vec<String>> {
     let names = folders(folder)?.into_iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let mut found: Vec<String> = names.filter(|name| is_session_folder(name)).collect();
@@ -545,10 +555,11 @@ fn markers(folder: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Remove what a server that crashed has left after the last whole line.
+/// Remove half a line at the end, which a server that crashed has left.
 fn remove_half_a_line(log: &mut File) -> io::Result<()> {
     let length = log.metadata()?.len();
-    // Only a last line can be incomplete: the others were durable before the session was prepared.
+    // Only a last line can be incomplete: all lines before it were durable before the session was
+    // prepared.
     let from = length.saturating_sub(u64::try_from(encode::closed(GIVEN_UP).len()).unwrap_or(0));
     log.seek(SeekFrom::Start(from))?;
     let mut tail = Vec::new();

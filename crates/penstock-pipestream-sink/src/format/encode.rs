@@ -17,11 +17,11 @@ use crate::references::ReferenceFields;
 #[derive(Serialize)]
 struct Line<'a> {
     scope: u16,
-    /// How often the scope's ID was used before, if it was.
+    /// The number of earlier uses of the scope's ID, if any.
     #[serde(skip_serializing_if = "is_zero")]
     scope_use: u32,
     entity: u32,
-    /// How often the entity's ID was used before, if it was.
+    /// The number of earlier uses of the entity's ID, if any.
     #[serde(skip_serializing_if = "is_zero")]
     entity_use: u32,
     parent: Option<u32>,
@@ -34,18 +34,18 @@ struct Line<'a> {
     status: &'static str,
     reason: Option<String>,
     file: Option<&'a str>,
-    /// How many attempts there were, if more than one.
+    /// The number of attempts, if more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
-    /// The claim check under which it was deferred.
+    /// The claim check under which the entity was deferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     claim: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<ReferenceField<'a>>,
-    /// Hash that identifies the owner of the session's transaction, for a server that is restarted.
+    /// The hash that identifies the owner of the session's transaction to a restarted server.
     #[serde(skip_serializing_if = "Option::is_none")]
     transaction_owner: Option<&'a str>,
-    /// The document that it is, where its header names one (section 7.1).
+    /// The ID of the entity's document, if its header names one (section 7.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     doc_id: Option<String>,
     /// The document's owner.
@@ -53,7 +53,7 @@ struct Line<'a> {
     owner: Option<OwnerField>,
 }
 
-/// Write the metadata that readers see: without the key that identifies a transaction's owner.
+/// Write the metadata that readers see: without the keys that identify a transaction's owner.
 fn visible<S: Serializer>(metadata: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(metadata.iter().filter(|(key, _)| !matches!(key.as_str(), OWNER | PROOF)))
 }
@@ -76,13 +76,15 @@ impl From<OwnershipContext> for OwnerField {
     }
 }
 
-/// Return the document that an entity is, and its owner. An entity whose header names them wrongly has failed.
+/// Return the ID and the owner of an entity's document. An entity whose header names them wrongly
+/// has failed.
 fn document(header: Option<&EntityHeader>) -> (Option<String>, Option<OwnerField>) {
     let doc = header.and_then(|header| header.document().ok().flatten());
     doc.map_or((None, None), |doc| (Some(doc.doc_id), doc.ownership.map(Into::into)))
 }
 
-/// The object that the entity refers to, and where its message is, if that is not its file.
+/// The object that an entity refers to, and the file of its message, if that is not the entity's
+/// file.
 #[derive(Serialize)]
 struct ReferenceField<'a> {
     #[serde(flatten)]
@@ -99,22 +101,24 @@ pub(crate) struct ClosedLine {
 /// Properties of a stored payload.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadProperties {
-    /// Its name below the sink's folder.
+    /// The payload's name, relative to the sink; `None` if it has no file.
     pub(crate) file: Option<String>,
     pub(crate) bytes: u64,
     pub(crate) sha256: [u8; 32],
-    /// The object that it refers to, if it refers to one.
+    /// The object that the payload refers to, if any.
     pub(crate) reference: Option<Arc<ReferenceFields>>,
 }
 
 impl PayloadProperties {
-    /// Return the files of the payload below the sink's folder: its bytes, and a message next to them.
+    /// Return the payload's files, relative to the sink: its bytes, and a message next to them, if
+    /// any.
     pub(crate) fn files(&self) -> impl Iterator<Item = String> + use<> {
         let message = self.reference().and_then(|reference| reference.message);
         self.file.clone().into_iter().chain(message)
     }
 
-    /// Return whether its bytes are below the sink's folder, with the expected length.
+    /// Return an error unless the payload's file, if it has one, exists in the folder `sink` and
+    /// has the expected length.
     pub(crate) fn check(&self, sink: &Path) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let found = fs::symlink_metadata(sink.join(file)).map_err(|error| {
@@ -134,19 +138,19 @@ impl PayloadProperties {
         Some(ReferenceField { referred, message })
     }
 
-    /// Return the content type of its bytes.
+    /// Return the content type of the payload's bytes.
     fn content_type<'a>(&'a self, header: &'a EntityHeader) -> &'a str {
         self.reference.as_ref().and_then(|referred| referred.content_type()).unwrap_or(&header.content_type)
     }
 }
 
-/// The end of an entity that is not complete.
+/// The outcome of an entity that is not complete.
 #[derive(Debug)]
 pub(crate) struct End<'a> {
     pub(crate) parent_id: u32,
     pub(crate) status: Status,
     pub(crate) reason: Option<&'a Reason>,
-    /// How many attempts have failed before the last.
+    /// The number of attempts that failed before the last one.
     pub(crate) failures: u32,
     pub(crate) claim: Option<u64>,
 }
@@ -160,7 +164,7 @@ fn attempts(failures: u32) -> Option<u32> {
     (failures > 0).then(|| failures.saturating_add(1))
 }
 
-/// Return the line of an entity that is complete, after this many attempts that failed.
+/// Return the line of an entity that is complete after `failures` failed attempts.
 pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, placed: &PayloadProperties) -> Vec<u8> {
     let (doc_id, owner) = document(Some(header));
     encode(&Line {
@@ -186,7 +190,8 @@ pub(crate) fn complete(key: EntityKey, failures: u32, header: &EntityHeader, pla
     })
 }
 
-/// Return the line of an entity that is not complete, with the known properties: `payload` where it was verified.
+/// Return the line of an entity that is not complete, with its known properties: `payload` only if
+/// it was verified.
 pub(crate) fn failed(
     key: EntityKey,
     end: &End<'_>,
@@ -219,19 +224,19 @@ pub(crate) fn failed(
     })
 }
 
-/// Return the last line.
+/// Return the last line of a list.
 pub(crate) fn closed(code: ErrorCode) -> Vec<u8> {
     encode(&ClosedLine { closed: code.code() })
 }
 
 fn encode(line: &impl Serialize) -> Vec<u8> {
-    // Every key is a string and a Vec takes everything, so this does not fail.
+    // Every key is a string and writing to a Vec does not fail, so this does not fail.
     let mut text = serde_json::to_vec(line).unwrap_or_default();
     text.push(b'\n');
     text
 }
 
-/// Return the code of the last line of a list with this end; none where it is not closed.
+/// Return the code with which a list that ends with `tail` is closed; `None` if it is not closed.
 pub(crate) fn code_of(tail: &[u8]) -> Option<u64> {
     let last = tail.strip_suffix(b"\n")?.rsplit(|byte| *byte == b'\n').next()?;
     serde_json::from_slice::<ClosedLine>(last).ok().map(|line| line.closed)

@@ -1,4 +1,4 @@
-//! A line of a list, as readers have it.
+//! A line of a list, as readers parse it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,53 +10,53 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::format::{ABORT, COMMIT};
 
-/// A line of `entities.jsonl` in memory.
+/// A parsed line of `entities.jsonl`.
 #[derive(Debug, Deserialize)]
 pub struct Line<'a> {
     /// The scope's ID.
     pub scope: u32,
-    /// How often the scope's ID was used before.
+    /// The number of earlier uses of the scope's ID.
     #[serde(default)]
     pub scope_use: u32,
     /// The entity's ID.
     pub entity: u32,
-    /// How often the entity's ID was used before.
+    /// The number of earlier uses of the entity's ID.
     #[serde(default)]
     pub entity_use: u32,
-    /// Its parent; none for a root.
+    /// The ID of the entity's parent; `None` for a root.
     pub parent: Option<u32>,
-    /// Its layer; none where no header arrived.
+    /// The entity's layer; `None` if no header arrived.
     pub layer: Option<u32>,
-    /// Its content type; none where no header arrived.
+    /// The entity's content type; `None` if no header arrived.
     #[serde(borrow)]
     pub content_type: Option<Text<'a>>,
-    /// The payload's bytes, where it was verified.
+    /// The payload's size in bytes, if the payload was verified.
     pub bytes: Option<u64>,
-    /// The payload's SHA-256, where it was verified.
+    /// The payload's SHA-256, if the payload was verified.
     #[serde(borrow)]
     pub sha256: Option<Text<'a>>,
-    /// The metadata of its sender.
+    /// The entity's metadata, from its sender.
     #[serde(borrow)]
     pub metadata: Metadata<'a>,
-    /// Its terminal status.
+    /// The entity's terminal status.
     #[serde(borrow)]
     pub status: Cow<'a, str>,
-    /// The reason for which it is not COMPLETE.
+    /// The reason why the entity is not COMPLETE.
     #[serde(borrow)]
     pub reason: Option<Text<'a>>,
-    /// Its payload's name below the sink.
+    /// The payload's name, relative to the sink.
     #[serde(borrow)]
     pub file: Option<Text<'a>>,
-    /// Number of attempts, where there was more than one.
+    /// The number of attempts, if more than one.
     #[serde(default)]
     pub attempts: Option<u32>,
-    /// The claim check under which it was deferred.
+    /// The claim check under which the entity was deferred.
     #[serde(borrow, default)]
     pub claim: Option<Text<'a>>,
-    /// Hash that identifies the owner of the session's transaction.
+    /// The hash that identifies the owner of the session's transaction.
     #[serde(borrow, default)]
     pub(crate) transaction_owner: Option<Text<'a>>,
-    /// The document that it is, where its header names one.
+    /// The ID of the entity's document, if its header names one.
     #[serde(borrow, default)]
     pub doc_id: Option<Text<'a>>,
     /// The document's owner.
@@ -88,7 +88,7 @@ impl AsRef<str> for Text<'_> {
     }
 }
 
-/// Metadata in the order of the list.
+/// Metadata in the order of the line.
 #[derive(Debug, Default)]
 pub struct Metadata<'a>(Vec<(Text<'a>, Text<'a>)>);
 
@@ -129,24 +129,24 @@ impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Read a line, without its end.
+    /// Parse a line, with or without its newline.
     pub fn parse(bytes: &'a [u8]) -> std::result::Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 
-    /// Return the entity's key; `None` where no scope has such an ID.
+    /// Return the entity's key; `None` if no scope can have such an ID.
     pub(crate) fn key(&self) -> Option<EntityKey> {
         let scope = u16::try_from(self.scope).ok()?;
         Some(EntityKey { scope, scope_use: self.scope_use, entity: self.entity, entity_use: self.entity_use })
     }
 
-    /// Return whether it is a row: neither the end of a transaction nor padding.
+    /// Return whether the line is a row: neither the commit or abort of a transaction nor padding.
     pub fn is_row(&self) -> bool {
         let is_order = self.content_type.as_ref().is_some_and(|kind| matches!(kind.as_ref(), COMMIT | ABORT));
         !is_order && self.metadata.get(PADDING).is_none()
     }
 
-    /// Return its name in receipts: its file, otherwise its place.
+    /// Return the entity's name in receipts: its file, or `SESSION/SCOPE/ENTITY` if it has none.
     pub fn name(&self, session: &str) -> String {
         match &self.file {
             Some(file) => file.as_ref().to_owned(),

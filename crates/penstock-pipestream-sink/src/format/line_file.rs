@@ -1,4 +1,4 @@
-//! Files of lines that several processes may append to, one at a time.
+//! Files of lines to which several processes may append, one at a time.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -15,19 +15,19 @@ impl LineFile {
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> io::Result<Self> {
         let file = match disk.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => match disk.create(path) {
-                // Another process has made it meanwhile.
+                // Another process has created the file in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.open(path)?,
                 made => made?,
             },
             opened => opened?,
         };
-        // The process that has made it may have died before its name was durable.
+        // The process that created the file may have died before the file's name was durable.
         disk.sync_folder(parent(path))?;
         Ok(Self(file))
     }
 
-    /// Return the lines from an offset on, durable. Half a line is truncated: the process that began it has died before it
-    /// reported the line.
+    /// Make the lines from an offset on durable, and return them. Truncate an incomplete last line:
+    /// the process that began it died before it reported the line.
     pub(crate) fn read(&self, from: u64) -> io::Result<Vec<u8>> {
         let mut new = read_range(&*self.0, from..self.0.length()?.max(from))?;
         let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -36,23 +36,23 @@ impl LineFile {
             self.cut(from + whole as u64)?;
         }
         if !new.is_empty() {
-            // The process that wrote them may have died before they were durable.
+            // The process that wrote the lines may have died before they were durable.
             self.0.sync()?;
         }
         Ok(new)
     }
 
-    /// Truncate the file.
+    /// Truncate the file to `end` bytes.
     pub(crate) fn cut(&self, end: u64) -> io::Result<()> {
         self.0.truncate(end)
     }
 
-    /// Append lines at `end`, where the last one ends: all of them, or none.
+    /// Append all lines durably, or none; `end` is the file's length before.
     pub(crate) fn append(&self, end: u64, lines: &[u8]) -> io::Result<()> {
         let written = self.0.append(&mut [IoSlice::new(lines)]).and_then(|()| self.0.sync());
         if written.is_err() {
-            // Lines that may not be durable must not look durable: no later sync reports that they were lost. The caller
-            // writes them again from memory.
+            // Remove lines that may not be durable, because no later sync would report their loss.
+            // The caller still has them, and may append them again.
             self.cut(end)?;
         }
         written

@@ -4,7 +4,8 @@ use std::io;
 
 use penstock_pipestream::EntityKey;
 
-/// Maximum number of uses of a session's ID: each use looks for the one before.
+/// Maximum number of uses of a session's ID, limited because each use searches the names of the
+/// earlier ones.
 const MAX_ID_USES: u32 = 1_000;
 
 /// Return whether this is a session's ID: 32 hex digits (decision 18).
@@ -12,14 +13,14 @@ pub(crate) fn is_session_id(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Return whether a name is that of a session's folder: its ID, followed by the number of earlier uses where the ID was
-/// used before.
+/// Return whether a name is that of a session's folder: its ID, followed by the number of its
+/// earlier uses, if any.
 pub(crate) fn is_session_folder(name: &str) -> bool {
     is_session(name) && is_session_id(id_of(name))
 }
 
-/// Return whether a name may be that of a session's folder, whatever chose the session's ID: no path and no hidden
-/// file. Readers take every such name.
+/// Return whether a name may be that of a session's folder, even if its ID has another form: the
+/// name is no path and no hidden file. Readers accept every such name.
 pub(crate) fn is_session(name: &str) -> bool {
     let (id, uses) = name.rsplit_once('.').unwrap_or((name, "1"));
     (1..=128).contains(&id.len())
@@ -27,17 +28,18 @@ pub(crate) fn is_session(name: &str) -> bool {
         && is_number(uses)
 }
 
-/// Return the ID of the session that has a folder.
+/// Return the ID of a session from its folder's name.
 pub(crate) fn id_of(folder: &str) -> &str {
     folder.split_once('.').map_or(folder, |(id, _)| id)
 }
 
-/// Return how often an ID was used before, from what follows it in a folder's name.
+/// Return the number of an ID's earlier uses, from `rest`, the part of a folder's name after the
+/// ID.
 pub(crate) fn uses_of(rest: &str) -> Option<u32> {
     if rest.is_empty() { Some(0) } else { rest.strip_prefix('.')?.parse().ok() }
 }
 
-/// Return the names of the folders of the sessions of an ID: `ID`, `ID.1`, `ID.2` ...
+/// Return the possible folder names of an ID's sessions: `ID`, `ID.1`, `ID.2` ...
 pub(crate) fn session_folders(id: &str) -> impl Iterator<Item = String> {
     (0..MAX_ID_USES).map(move |before| reused(id, before))
 }
@@ -47,12 +49,12 @@ pub(crate) fn id_exhausted(id: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("the session ID {id} was used {MAX_ID_USES} times"))
 }
 
-/// Return the names of an entity's scope and of its payload, below its session.
+/// Return the names of an entity's scope and of its payload, relative to its session.
 pub(crate) fn payload_names(key: EntityKey) -> (String, String) {
     (reused(key.scope, key.scope_use), reused(key.entity, key.entity_use))
 }
 
-/// Return an ID with the number of its earlier uses.
+/// Return an ID with the number of its earlier uses, if any.
 fn reused(id: impl std::fmt::Display, uses: u32) -> String {
     if uses == 0 { id.to_string() } else { format!("{id}.{uses}") }
 }
@@ -68,7 +70,8 @@ pub(crate) fn payload_name(file: &str) -> Option<(&str, &str, &str)> {
     fits.then_some((session, scope, entity))
 }
 
-/// Return whether a name is an ID, with the number of its earlier uses and of its attempt, if that is not the first.
+/// Return whether a name is an ID, optionally followed by the number of its earlier uses and of its
+/// attempt.
 fn is_id(name: &str) -> bool {
     let (name, attempt) = name.split_once('-').unwrap_or((name, "1"));
     is_number(attempt)

@@ -6,10 +6,11 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::objects::session::Message;
 use crate::objects::shared::Shared;
 
-/// A session's handle of the sink, for its driver and for every upload. When the last one is dropped, the session ends.
+/// The handle of a session, which its driver and every upload hold. When the last one is dropped,
+/// the session ends.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectSession {
-    /// Its name in the store.
+    /// The session's name in the store.
     pub(super) name: Arc<str>,
     pub(super) shared: Arc<Shared>,
     pub(super) inbox: mpsc::UnboundedSender<Message>,
@@ -19,7 +20,8 @@ pub(super) struct ObjectSession {
 
 impl ObjectSession {
     pub(super) fn send(&self, message: Message) {
-        // The session's task ends only by a panic; what it has not confirmed is not complete.
+        // The session's task can have ended only by a panic; entities that it has not confirmed are
+        // not complete.
         let _ = self.inbox.send(message);
     }
 }

@@ -1,4 +1,4 @@
-//! A session's list, piece by piece while the session is open, and whole at its end.
+//! A session's list: separate pieces while the session is open, and one whole object at its end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use crate::format::names::session_folders;
 
 /// Prefix of the pieces of lists that are not closed yet.
 pub(super) const OPEN: &str = ".open";
-/// Number of bytes at which pieces are merged into one.
+/// Number of bytes beyond which small pieces are merged into one.
 const ROLL: usize = 4 << 20;
-/// Size above which a list is uploaded in parts of this size; every store accepts them.
+/// Size above which a list is uploaded in parts of this size, which every store accepts.
 const PART: usize = 8 << 20;
 /// Maximum number of concurrent requests at a session's end.
 const CONCURRENT: usize = 16;
@@ -27,13 +27,13 @@ pub(super) struct List {
     session: Arc<str>,
     /// The number of the next commit.
     next: u64,
-    /// Pieces that are in the store, in order.
+    /// The pieces that are in the store, in order.
     pieces: Vec<Piece>,
-    /// How many of the last pieces are in `recent` as well.
+    /// The number of pieces at the end whose lines are in `recent` as well.
     small: usize,
     /// Lines that are not in a large piece yet.
     recent: Vec<u8>,
-    /// When the last piece was put.
+    /// The time at which the last piece was put.
     touched: Instant,
 }
 
@@ -49,7 +49,7 @@ impl Piece {
         format!("{:010}-{:010}.jsonl", self.first, self.last)
     }
 
-    /// Parse the name of a piece; `None`: no piece of a list has such a name.
+    /// Parse the name of a piece; return `None` if no piece has such a name.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let (first, last) = name.strip_suffix(".jsonl")?.split_once('-')?;
         Some(Self { first: first.parse().ok()?, last: last.parse().ok()? })
@@ -61,13 +61,14 @@ impl List {
         Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new(), touched: Instant::now() }
     }
 
-    /// Return the name of its session in the store.
+    /// Return the session's name in the store.
     pub(super) fn session(&self) -> &Arc<str> {
         &self.session
     }
 
-    /// Claim the first name of a session's ID that nothing in the store has, by putting the first piece of its list,
-    /// which is empty. Another session of the ID may exist there, ended, open at another server or prepared.
+    /// Claim the first unused name of a session's ID by putting the first piece of its list, which
+    /// is empty. Other sessions of the ID may exist: ended, prepared, or open at another server.
+    /// Return false if all names are used.
     pub(super) async fn claim(&mut self, id: &str) -> Result<bool> {
         for name in session_folders(id) {
             if is_open(&self.place, &name).await? || exists(&self.place, &format!("{name}/{LOG}")).await? {
@@ -90,13 +91,13 @@ impl List {
         Ok(false)
     }
 
-    /// Return how long ago the last piece was put.
+    /// Return the time since the last piece was put.
     pub(super) fn untouched(&self) -> Duration {
         self.touched.elapsed()
     }
 
-    /// Make lines durable, all or nothing. After an error it is unknown whether they are stored; they are never part of
-    /// the whole list.
+    /// Make lines durable, all or nothing. After an error it is unknown whether they are stored;
+    /// [`close`](Self::close) leaves them out of the list.
     pub(super) async fn append(&mut self, lines: Vec<u8>) -> Result<()> {
         let piece = Piece { first: self.next, last: self.next };
         self.next = self.next.saturating_add(1);
@@ -116,7 +117,8 @@ impl List {
         self.place.store().put(&path, PutPayload::from_bytes(lines)).await.map(drop)
     }
 
-    /// Merge many pieces into one, so that a long session does not end with a hundred thousand of them.
+    /// Merge the small pieces into one, so that a long session does not end with a hundred thousand
+    /// pieces.
     async fn roll(&mut self) -> Result<()> {
         let small = self.pieces.split_off(self.pieces.len().saturating_sub(self.small));
         self.small = 0;
@@ -128,7 +130,7 @@ impl List {
                 self.pieces.push(large);
                 remove(&self.place, &self.session, small).await;
             }
-            // Nothing is lost: the small ones remain.
+            // No lines are lost: the small pieces remain.
             Err(error) => {
                 tracing::warn!(session = %self.session, error = plain(&error), "cannot merge pieces of the list: they remain");
                 self.pieces.extend(small);
@@ -145,7 +147,7 @@ impl List {
     }
 }
 
-/// Assemble a session's list.
+/// Put a session's whole list, assembled from pieces and the last line.
 pub(super) async fn whole(place: &ObjectPrefix, session: &str, pieces: &[Piece], last_line: Vec<u8>) -> Result<()> {
     let read = pieces
         .iter()
@@ -170,7 +172,7 @@ pub(super) async fn whole(place: &ObjectPrefix, session: &str, pieces: &[Piece],
     place.store().put(&path, PutPayload::from(all)).await.map(drop)
 }
 
-/// Remove pieces. They are not used any more, so a failure only costs space.
+/// Remove pieces that are not needed any more; a failure only costs space.
 pub(super) async fn remove(place: &ObjectPrefix, session: &str, pieces: Vec<Piece>) {
     let paths: Vec<_> =
         pieces.into_iter().map(|piece| Ok(place.path(&format!("{OPEN}/{session}/{}", piece.name())))).collect();
@@ -186,16 +188,17 @@ pub(super) async fn remove(place: &ObjectPrefix, session: &str, pieces: Vec<Piec
 /// The extent of a session's list in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// No session has had the name.
+    /// No session of this name is in the store.
     Nothing,
-    /// Pieces: the session may still continue.
+    /// Only pieces: the session may still continue.
     Pieces,
-    /// All of it.
+    /// The whole list.
     Whole,
 }
 
-/// Read the lines of the lists of all sessions that had an ID, in the order in which they began, or of their pieces
-/// where a list is not whole yet. Return whether all of them are over.
+/// Read the lines of all sessions that had an ID, in the order in which they began: from a
+/// session's list, or from its pieces if it has no whole list yet. Return whether all of them have
+/// ended.
 pub(super) async fn lines(place: &ObjectPrefix, id: &str, mut each: impl FnMut(&[u8])) -> Result<bool> {
     let mut over = true;
     for name in session_folders(id) {
@@ -215,7 +218,7 @@ async fn lines_of(place: &ObjectPrefix, session: &str, each: &mut impl FnMut(&[u
     let mut found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
     if found.is_empty() {
-        // Its server may have closed the list between the two requests.
+        // The session's server may have closed the list between the two requests.
         let whole = whole_lines(place, session, each).await?;
         return Ok(if whole { Extent::Whole } else { Extent::Nothing });
     }
@@ -223,7 +226,7 @@ async fn lines_of(place: &ObjectPrefix, session: &str, each: &mut impl FnMut(&[u
     for piece in &found {
         match place.store().get(&piece.location).await {
             Ok(piece) => each_line(piece.into_stream(), each).await?,
-            // Merged with others in the meantime, by the server that has the session open.
+            // The server of the open session has merged the piece with others in the meantime.
             Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -231,7 +234,7 @@ async fn lines_of(place: &ObjectPrefix, session: &str, each: &mut impl FnMut(&[u
     Ok(Extent::Pieces)
 }
 
-/// Read the lines of a whole list. Return whether there is one.
+/// Read the lines of a session's whole list. Return false if it does not exist.
 async fn whole_lines(place: &ObjectPrefix, session: &str, each: &mut impl FnMut(&[u8])) -> Result<bool> {
     match place.store().get(&place.path(&format!("{session}/{LOG}"))).await {
         Ok(found) => each_line(found.into_stream(), each).await.map(|()| true),
@@ -250,7 +253,7 @@ async fn each_line(mut bytes: BoxStream<'static, Result<Bytes>>, each: &mut impl
     Ok(())
 }
 
-/// Return whether a session of an ID may still continue.
+/// Return whether any session of an ID may still continue.
 pub(super) async fn any_is_open(place: &ObjectPrefix, id: &str) -> Result<bool> {
     for name in session_folders(id) {
         if is_open(place, &name).await? {
@@ -277,13 +280,13 @@ async fn exists(place: &ObjectPrefix, name: &str) -> Result<bool> {
     }
 }
 
-/// Assemble the list of a session that no server works for any more, whichever received it.
+/// Put the whole list of a session that no server has open any more, whichever server received it.
 pub(super) async fn close_abandoned(place: &ObjectPrefix, session: &str, last_line: Vec<u8>) -> Result<()> {
     let found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
     let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
     let all = pieces.clone();
-    // A large piece precedes the small ones that it has replaced.
+    // Sort a large piece before the small pieces that it has replaced, which are then left out.
     pieces.sort_by_key(|piece| (piece.first, std::cmp::Reverse(piece.last)));
     let mut next = 0;
     pieces.retain(|piece| {
@@ -322,7 +325,7 @@ pub(super) mod tests {
         ObjectPrefix::of(Arc::new(InMemory::new()), "sink")
     }
 
-    /// Return all objects of its store.
+    /// Return the names of all objects in a sink's store.
     pub(crate) async fn names(place: &ObjectPrefix) -> Vec<String> {
         let found: Vec<ObjectMeta> = place.store().list(None).try_collect().await.unwrap();
         let mut names: Vec<_> = found.into_iter().map(|object| object.location.to_string()).collect();
@@ -336,7 +339,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_list_of_any_length_is_whole_at_the_end() {
-        // Short; rolled once; longer than one part of an upload.
+        // A short list; one that is rolled; one that is longer than one part of an upload.
         for lines in [10, 1_000, 5_000] {
             let place = place();
             let mut list = List::new(place.clone(), "f00".into());

@@ -13,7 +13,7 @@ pub(super) async fn sample(place: &ObjectPrefix, prefix: &str) -> Result<Vec<Obj
     place.store().list_with_offset(Some(&place.path(prefix)), &from).take(MAX_LISTED).try_collect().await
 }
 
-/// Return how long an object has not been touched.
+/// Return the time since the last write to an object.
 pub(super) fn age(object: &ObjectMeta, now: SystemTime) -> Duration {
     now.duration_since(object.last_modified.into()).unwrap_or_default()
 }

@@ -1,19 +1,19 @@
 //! The object sink: the equivalent of the folder sink in an object store.
 //!
 //! ```text
-//! PREFIX/SESSION/SCOPE/ENTITY            an entity's payload, once its checksum holds; SESSION.1 ... where its ID was used before
-//! PREFIX/SESSION/entities.jsonl          the session's list, put at its end, whole, with {"closed": CODE}
-//! PREFIX/.open/SESSION/FIRST-LAST.jsonl  its lines until then: what the commits FIRST to LAST have written
+//! PREFIX/SESSION/SCOPE/ENTITY            a verified payload; SESSION.1 ... if the session's ID was used before
+//! PREFIX/SESSION/entities.jsonl          the session's whole list, put at its end, with {"closed": CODE}
+//! PREFIX/.open/SESSION/FIRST-LAST.jsonl  its lines until then: those of the commits FIRST to LAST
 //! ```
 //!
-//! A store has neither renames nor appending, but an object appears whole or not at all. So a payload is verified
-//! during its upload: a small one before it is put, the last part of a large one before its upload is completed. Its
-//! line is written as one object together with those of the entities that arrived in the meantime; once that object is
-//! stored, COMPLETE is reported.
+//! A store can neither rename nor append, but an object appears whole or not at all. So the sink
+//! verifies a payload during its upload: a small one before its put, a large one before its upload
+//! is completed. It writes the lines of all entities that arrived while the store was busy as one
+//! object, and reports COMPLETE once that object is stored.
 //!
-//! Nothing has to be repaired after a crash: everything that was acknowledged is in the store, payload and line, and
-//! readers skip the session, which has no list. Leftovers are removed when they are old (`sweep.rs`). All of a sink's
-//! requests are made on a dedicated thread.
+//! Nothing has to be repaired after a crash: the store has the payload and the line of everything
+//! that was acknowledged, and readers skip the session, which has no list. Old leftovers are
+//! removed (`sweep.rs`). A sink makes all its requests on a dedicated thread.
 
 mod handle;
 mod list;
@@ -54,21 +54,24 @@ use crate::objects::shared::{IN_FLIGHT, REQUEST, Shared};
 use crate::references::References;
 use crate::{Error, Result};
 
-/// Number of batches of events from a driver that may wait for their commit; beyond it the driver waits.
+/// Number of batches of events from one driver that may wait for their commit; beyond that the
+/// driver waits.
 const WAITING_BATCHES: usize = 64;
-/// A prefix in an object store that stores entities; shared by all sessions of a server.
+/// A sink that stores entities below a prefix in an object store; all sessions of a server share
+/// it.
 #[derive(Debug)]
 pub struct ObjectSink {
     shared: PerProcess<Arc<Shared>>,
 }
 
 impl ObjectSink {
-    /// Take a prefix, and query the store, so that a wrong address or credential is reported immediately.
+    /// Open a sink below a prefix. Query the store, so that a wrong address or credential is
+    /// reported immediately.
     pub fn open(place: ObjectPrefix, events: Option<EventLog>) -> Result<Arc<Self>> {
         Self::open_with(place, events, References::keep())
     }
 
-    /// Return the same, for entities that refer to objects.
+    /// Open a sink as [`open`](Self::open) does, for entities that may refer to objects.
     pub(crate) fn open_with(
         place: ObjectPrefix,
         events: Option<EventLog>,
@@ -77,7 +80,8 @@ impl ObjectSink {
         Self::touching(place, events, references, sweep::TOUCH_INTERVAL)
     }
 
-    /// Return the same; sessions that are open show so every `touch`.
+    /// Open a sink as [`open_with`](Self::open_with) does, whose open sessions are touched at the
+    /// interval `touch`.
     fn touching(
         place: ObjectPrefix,
         events: Option<EventLog>,
@@ -111,24 +115,26 @@ impl ObjectSink {
         }
     }
 
-    /// Return the sessions that a transaction of a prefix was committed with, by each owner that has committed it.
+    /// Return the sessions of a committed transaction below a prefix: one list for each owner that
+    /// has committed it.
     pub(crate) async fn committed(place: &ObjectPrefix, transaction: &str) -> object_store::Result<Vec<Vec<String>>> {
         transactions::committed(place, transaction).await
     }
 
-    /// Return the sessions that are prepared and not closed yet.
+    /// Return the sessions of a transaction that are prepared and not closed yet.
     pub(crate) async fn prepared(place: &ObjectPrefix, transaction: &str) -> object_store::Result<Vec<String>> {
         transactions::prepared(place, transaction).await
     }
 
-    /// Read the existing lines of the lists of all sessions that had an ID, in order, and return whether all are over:
-    /// no server has one open any more, or the sink has nothing of the ID.
+    /// Read the stored lines of all sessions that had an ID, in order. Return true if all these
+    /// sessions have ended, or if the sink has none of them.
     pub(crate) async fn lines(place: &ObjectPrefix, id: &str, each: impl FnMut(&[u8])) -> object_store::Result<bool> {
         list::lines(place, id, each).await
     }
 }
 
-/// Open a session's list in the store. The receiver fires when it is closed.
+/// Open a session's list in the store. The sender of `OpenSession::done` is dropped when the
+/// session's task has ended.
 async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let NewSession { id, control, defer, certificate, .. } = session;
     let (inbox, messages) = mpsc::unbounded_channel();
@@ -156,7 +162,7 @@ impl EntitySink for ObjectSink {
     }
 
     fn write_metrics(&self, page: &mut Page<'_>) -> fmt::Result {
-        // In a forked child nothing is counted.
+        // A forked child counts nothing.
         self.shared.get().map_or(Ok(()), |shared| shared.counters.write(page))
     }
 }

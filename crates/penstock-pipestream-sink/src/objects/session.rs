@@ -23,10 +23,10 @@ const BATCH: usize = 4_096;
 /// Maximum number of objects of failed entities that are removed concurrently.
 const REMOVALS: usize = 16;
 
-/// Messages to a session's task.
+/// A message to a session's task.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Events of its driver, in order.
+    /// Events of the session's driver, in order.
     Events(Vec<SinkEvent>),
     /// A verified payload is in the store.
     Stored { attempt: Attempt, stored: PayloadProperties },
@@ -42,8 +42,8 @@ impl VerifiedPayload for PayloadProperties {
     }
 }
 
-/// The task that makes one session's entities durable. It handles everything that arrived while the store was busy
-/// together.
+/// The task that makes one session's entities durable. It commits everything that arrived while the
+/// store was busy together.
 pub(super) struct Session {
     shared: Arc<Shared>,
     id: Arc<str>,
@@ -70,8 +70,8 @@ impl Session {
         Self { shared, id, entries, list, batch_slots, due, unwanted, _done: done }
     }
 
-    /// Put the list's first piece, which is empty: a store that refuses everything refuses the session, not each
-    /// entity.
+    /// Put the list's first piece, which is empty. If the store refuses all writes, the session
+    /// then fails to open, instead of each entity failing.
     pub(super) async fn open(mut self) -> io::Result<Self> {
         let _permit = self.shared.admit(0).await;
         match self.list.claim(&self.id).await {
@@ -82,12 +82,12 @@ impl Session {
         Ok(self)
     }
 
-    /// Return its name in the store.
+    /// Return the session's name in the store.
     pub(super) fn name(&self) -> &Arc<str> {
         self.list.session()
     }
 
-    /// Run until the driver and all uploads are gone.
+    /// Run until the driver and all uploads have dropped their handles, then close the session.
     pub(super) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         let mut batch = Vec::with_capacity(BATCH);
         while timeout(self.shared.touch, messages.recv_many(&mut batch, BATCH)).await != Ok(0) {
@@ -103,7 +103,7 @@ impl Session {
         self.close().await;
     }
 
-    /// Mark the session as open at a server, where nothing was written for a long time.
+    /// Mark the session as still open by an empty piece, if nothing was written for a long time.
     async fn touch(&mut self) {
         if self.list.untouched() >= self.shared.touch
             && let Err(error) = self.append(Vec::new()).await
@@ -127,7 +127,7 @@ impl Session {
         }
     }
 
-    /// Commit: payloads are stored; write lines, then report COMPLETE.
+    /// Write the lines of entities whose payloads are stored, then report COMPLETE.
     async fn commit(&mut self) {
         let started = Instant::now();
         self.remove_unwanted().await;
@@ -147,7 +147,8 @@ impl Session {
             Ok(()) => self.entries.clear_failed_lines(),
             Err(error) => {
                 self.shared.counters.failed(&error);
-                // An entity is not complete without its line; containers that failed have none.
+                // An entity is not complete without its line. Some deliveries, of containers that
+                // failed, need none.
                 let (lined, rest): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(Delivery::has_line);
                 lined.iter().for_each(|delivery| self.entries.give_up(delivery.key(), &error));
                 deliveries = rest;
@@ -159,7 +160,7 @@ impl Session {
         self.report(deliveries).await;
     }
 
-    /// Execute the order in an entity, if it is one. Return false if it has failed.
+    /// Execute an entity's order, if the entity is one. Return false if the order failed.
     async fn executed(&self, key: EntityKey) -> bool {
         let Some(header) = self.entries.order(key) else { return true };
         let place = &self.shared.place;
@@ -170,7 +171,7 @@ impl Session {
         done.map_err(|reason| self.entries.refuse(key, reason)).is_ok()
     }
 
-    /// Read an order that has arrived, from its stored payload.
+    /// Read an order from its stored payload.
     async fn order(&self, key: EntityKey, header: &EntityHeader) -> Result<TransactionCommand, Reason> {
         let failed = |code, message| Reason { code, message };
         let stored = self.entries.waiting(key);
@@ -218,9 +219,10 @@ impl Session {
         stream::iter(removals).buffer_unordered(REMOVALS).collect::<()>().await;
     }
 
-    /// End a session that no task works for any more: write its whole list. Dropping this notifies the driver.
+    /// End a session whose driver and uploads are gone: write its whole list. Dropping `self`
+    /// notifies the driver.
     async fn close(mut self) {
-        // FAILED lines that the store refused come first; without them the list must stay open.
+        // Retry the FAILED lines that the store refused; without them the list must stay open.
         self.commit().await;
         if !self.entries.failed_lines().is_empty() {
             tracing::error!(session = %self.id, "cannot close the session's list: lines are missing");

@@ -12,10 +12,10 @@ use crate::references::References;
 
 /// Maximum number of bytes of concurrent requests to the store, for all sessions.
 pub(super) const IN_FLIGHT: usize = 128 << 20;
-/// Minimum weight of one request, so that there are never more than 128.
+/// Minimum weight of one request, so that there are never more than 128 requests.
 pub(super) const REQUEST: usize = 1 << 20;
 
-/// State that the sessions share.
+/// The state that all sessions of a sink share.
 pub(super) struct Shared {
     pub(super) place: ObjectPrefix,
     pub(super) events: Option<EventLog>,
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) requests: Arc<Semaphore>,
     pub(super) runtime: Handle,
     pub(super) references: References,
-    /// The thread lives as long as this, so as long as the sink and its sessions.
+    /// Keeps the sink's thread running as long as the sink and its sessions exist.
     pub(super) _alive: mpsc::Sender<()>,
 }
 

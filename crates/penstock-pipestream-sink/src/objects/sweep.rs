@@ -1,14 +1,15 @@
-//! Removal of what killed servers and drivers have left behind in a store.
+//! Removal of objects that killed servers and drivers have left in a store.
 //!
 //! ```text
-//!  pieces of a list ── the list is whole ───────────────────────► they go after [`LEFTOVER_AGE`]
+//!  pieces of a list ── the list is whole ───────────────────────► they are removed after [`LEFTOVER_AGE`]
 //!                   ── the session is prepared ─────────────────► they stay: its transaction may still be committed
-//!                   ── neither, and untouched for [`ABANDONED_AGE`] ► the list becomes whole, {"closed":1}; then they go
+//!                   ── neither, and untouched for [`ABANDONED_AGE`] ► the list is put, {"closed":1}; they are removed
 //! ```
 //!
-//! A server touches each session that it has open once in [`TOUCH_INTERVAL`], so one that is untouched for longer has no server.
-//! What was acknowledged of it remains, with a list that contains it: it looks like any session that was cut off. Each
-//! call handles some of the objects, starting at a random position, so all calls together handle everything.
+//! A server touches each of its open sessions once per [`TOUCH_INTERVAL`], so a session that is
+//! untouched for much longer has no server. Its acknowledged entities remain, with a list that
+//! contains them, as for any session that was cut off. Each call handles some of the objects,
+//! starting at a random position, so all calls together handle all.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -24,17 +25,17 @@ use crate::objects::listing::{age, sample};
 
 /// Age at which leftovers of a session's end are removed; before that, the session may still be ending.
 const LEFTOVER_AGE: Duration = Duration::from_secs(600);
-/// How often an open session puts a piece, even an empty one.
+/// Maximum time between two pieces that an open session puts; without lines the piece is empty.
 pub(super) const TOUCH_INTERVAL: Duration = Duration::from_secs(24 * 3_600);
-/// A session that was not touched for so long is not open at any server: a store is not expected to be unreachable for
-/// a week.
+/// Age at which an untouched session is considered abandoned by its server: no store is expected to
+/// be unreachable for a week.
 pub(super) const ABANDONED_AGE: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Interval between a server's sweeps.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// Maximum number of sessions that one sweep closes.
 const MAX_CLOSED: usize = 16;
 
-/// Sweep once.
+/// Remove leftovers once, as far as one listing shows them.
 pub(super) async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     let mut abandoned = Vec::new();
     for OldPieces { session, pieces, untouched } in old_pieces(place, now).await? {
@@ -49,7 +50,7 @@ pub(super) async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     abandoned.truncate(MAX_CLOSED);
     let prepared = prepared(place, &abandoned).await?;
     for session in abandoned.into_iter().filter(|session| !prepared.contains(session)) {
-        // The listing may have contained only a part of its pieces.
+        // The first listing may have contained only some of its pieces.
         let pieces: Vec<_> = place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
         if pieces.iter().all(|piece| age(piece, now) >= ABANDONED_AGE) {
             tracing::info!(session, "no server has this session open any more: its list is closed");
@@ -59,7 +60,7 @@ pub(super) async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     Ok(())
 }
 
-/// Old pieces of a session, as far as a listing shows them, and for how long none of them was touched.
+/// The old pieces of a session, as far as a listing shows them, and the age of the newest of them.
 struct OldPieces {
     session: String,
     pieces: Vec<Piece>,
@@ -88,7 +89,7 @@ async fn old_pieces(place: &ObjectPrefix, now: SystemTime) -> Result<Vec<OldPiec
     Ok(sessions)
 }
 
-/// Return which of these sessions wait for their transaction.
+/// Return those of the sessions that are prepared and wait for their transaction.
 async fn prepared(place: &ObjectPrefix, sessions: &[String]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
     if sessions.is_empty() {
@@ -114,11 +115,12 @@ mod tests {
         Transaction { key: "job".into(), owner: Owner::Token([7; 32]) }
     }
 
-    // Near the end of what sweeps begin at: one that begins behind a session does not see it, and of 100 none may.
+    // Sweeps start at random positions, and one that starts after a session does not see it. These
+    // IDs sort near the end, so that at least one of 100 sweeps sees them.
     const ONE: &str = "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
     const TWO: &str = "ffffffffffffffffffffffffffffffff";
 
-    /// Sweep so often that everything is handled, because each sweep starts at a random position.
+    /// Sweep often enough to handle everything: each sweep starts at a random position.
     async fn look_everywhere(place: &ObjectPrefix, later: Duration) {
         for _ in 0..100 {
             sweep(place, SystemTime::now() + later).await.unwrap();
@@ -145,7 +147,7 @@ mod tests {
         let place = place();
         wait(async {
             killed(&place, &[ONE, TWO]).await;
-            // One of them after its list was put.
+            // The server of the first was killed after it had put the list.
             list::whole(&place, ONE, &[FIRST], closed(ErrorCode::NoError)).await.unwrap();
             look_everywhere(&place, Duration::ZERO).await;
             assert_eq!(names(&place).await.len(), 3);

@@ -1,4 +1,4 @@
-//! A store that fails, request by request, under real sessions.
+//! Real sessions over a store whose requests fail one by one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -129,7 +129,7 @@ fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
 }
 
-/// A server with such a store, which fails as long as it is broken.
+/// A server with a [`Faulty`] store, whose requests fail only while `broken` is set.
 struct Broken {
     store: Arc<InMemory>,
     server: Server,
@@ -169,7 +169,7 @@ impl Broken {
         self.broken.store(broken, Ordering::SeqCst);
     }
 
-    /// Close a session, and the server once all of it is written.
+    /// Close a session, then shut down the server, which writes everything first.
     fn close(&self, session: &SessionHandle) {
         assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
         block(self.server.shutdown(Duration::from_secs(30))).unwrap();
@@ -181,7 +181,7 @@ impl Broken {
         Some(list.split_inclusive(|byte| *byte == b'\n').map(|line| serde_json::from_slice(line).unwrap()).collect())
     }
 
-    /// Return the objects of a session, and how many pieces of lists there are.
+    /// Return the payload objects of a session, and the number of pieces of all lists.
     fn objects(&self, session: &SessionHandle) -> (Vec<(String, u64)>, usize) {
         let found: Vec<ObjectMeta> = block(self.store.list(None).try_collect()).unwrap();
         let below = format!("sink/{}/", session.id().unwrap());
@@ -315,7 +315,7 @@ fn deliver(session: &SessionHandle, draft: EntityDraft, data: Vec<u8>) -> (Statu
 }
 
 impl Broken {
-    /// Return a session of the transaction, ended.
+    /// Return a session of the transaction that has ended.
     fn prepared(&self) -> SessionHandle {
         let session = self.connect();
         assert_eq!(deliver(&session, member("a/b"), vec![7; 10]).0, Status::Complete);
@@ -330,7 +330,7 @@ impl Broken {
         session
     }
 
-    /// Order the commit of sessions, again as long as one of them has not ended.
+    /// Send a commit of sessions, and retry as long as one of them has not ended.
     fn commit(&self, sessions: &[&SessionHandle]) -> (Status, Option<Reason>) {
         let ids: Vec<_> = sessions.iter().map(|session| session.id().unwrap().to_string()).collect();
         let order = serde_json::to_vec(&serde_json::json!({ "sessions": ids })).unwrap();
@@ -473,7 +473,7 @@ fn what_a_sink_has_written_can_be_read_and_followed() {
     assert_eq!(payloads, vec![7; 20]);
     assert!(store.has(&format!("{id}/0/1")).unwrap() && !store.has(&format!("{id}/0/9")).unwrap());
 
-    // Two readers that follow the same sink see the same order, whichever wrote it.
+    // Two readers that follow the same sink see the same order, whichever of them wrote it.
     let (one, two) = (Journal::new(Arc::clone(&store)).unwrap(), Journal::new(Arc::clone(&store)).unwrap());
     let followed = one.follow(0, 10).unwrap();
     assert_eq!(followed.sessions.iter().map(|session| &session.id).collect::<Vec<_>>(), [&id]);

@@ -1,24 +1,25 @@
 //! Transactions of an object sink.
 //!
 //! ```text
-//! PREFIX/.transactions/SHA256(KEY)/OWNER/SESSION           a session's end: it is prepared, its list still in pieces
-//! PREFIX/.transactions/SHA256(KEY)/OWNER/decision-N.json   {"given_up": [ID, ...]}, or the commit, which is the last one:
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/SESSION           the marker of a prepared session, whose list is in pieces
+//! PREFIX/.transactions/SHA256(KEY)/OWNER/decision-N.json   {"given_up": [ID, ...]}, or the commit, the last one:
 //!                                                          {"transaction": KEY, "sessions": [ID, ...], "owner": KIND}
 //! ```
 //!
-//! Files of transactions without an owner are in `SHA256(KEY)` itself (`owner.rs`). The commit of an earlier version is
-//! `committed.json`.
+//! Objects of transactions without an owner are in `SHA256(KEY)` itself (`owner.rs`). Earlier
+//! versions put their commit as `committed.json`.
 //!
-//! A session's marker is put once all pieces of its list are stored. Commits and aborts are decisions in one order,
-//! whichever servers take them: each is put under the next number only if that number is free, which the store decides
-//! among all servers that try, and a server that is too late reads the decision that was put and decides again. So a
-//! commit never includes a session that an earlier abort has given up, and nothing is given up after a commit. The
-//! consequences of the decisions (whole lists, then removal of the markers) are repeated by each server that finds
-//! decisions next to markers: at the next order, or a start.
+//! A session's marker is put once all pieces of its list are stored. Commits and aborts are
+//! decisions, which all servers make in one order: a server puts its decision under the next number
+//! only if that number is free. If several servers try, the store accepts one; the others read the
+//! decision that was put and decide again. So a commit never includes a session that an earlier
+//! abort has given up, and no session is given up after a commit. Each server that finds decisions
+//! next to markers, at the next order or at its start, completes the work: it puts the whole lists,
+//! then removes the markers.
 //!
-//! Decisions are removed where the transaction cannot be run again ([`origin`]): those of a micro-batch when a later
-//! one is committed, those of a job when a start finds them and they are old; old aborts are also removed without a
-//! commit.
+//! Decisions are removed once the transaction cannot be run again ([`origin`]): those of a
+//! micro-batch when a later one is committed, those of a job when a start finds that they are old.
+//! Old aborts without a commit are removed as well.
 
 #[cfg(test)]
 mod tests;
@@ -46,13 +47,13 @@ use crate::transactions::{
     TransactionAction, TransactionCommand, committed_by_another, origin, prepared_by_another, resolve,
 };
 
-/// Number of earlier micro-batches whose records a commit looks for. Those without rows have none, so one search may
-/// miss some.
+/// Number of earlier micro-batches whose records a commit looks for. Micro-batches without rows are
+/// never committed, so one commit alone may miss some records.
 const EARLIER_BATCHES: u64 = 8;
 /// Maximum number of transactions with old decisions that one start reads.
 const MAX_OLD_TRANSACTIONS: usize = 16;
 
-/// The decision about sessions.
+/// A decision about the sessions of a transaction.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Decision {
@@ -60,12 +61,12 @@ enum Decision {
     GivenUp { given_up: Vec<String> },
 }
 
-/// All decisions of a transaction, so far.
+/// All decisions about a transaction so far.
 #[derive(Debug, Default)]
 struct Decisions {
     record: Option<Record>,
     given_up: HashSet<String>,
-    /// The number of the next one.
+    /// The number of the next decision.
     next: u64,
 }
 
@@ -74,7 +75,7 @@ impl Decisions {
         Self::read_listed(place, own, &TransactionObjects::below(place, own).await?).await
     }
 
-    /// Read those that are in a transaction's own folder.
+    /// Read the decisions that are in a transaction's own folder.
     async fn read_listed(place: &ObjectPrefix, own: &Path, found: &TransactionObjects) -> Result<Self> {
         let mut decisions = Self::default();
         for path in found.decisions().filter(|path| is_in(own, path)) {
@@ -82,14 +83,15 @@ impl Decisions {
             match read(place, path).await? {
                 Some(Decision::Committed(record)) => decisions.record = Some(record),
                 Some(Decision::GivenUp { given_up }) => decisions.given_up.extend(given_up),
-                // An old decision, which another server has removed.
+                // Another server has removed this old decision.
                 None => {}
             }
         }
         Ok(decisions)
     }
 
-    /// Return the code with which a prepared session is to be closed; `None` while nothing is decided.
+    /// Return a function from a prepared session to the code with which it must be closed; `None`
+    /// if the session is still undecided.
     fn codes(&self) -> impl Fn(&str) -> Option<ErrorCode> {
         let record = self.record.as_ref();
         let committed: Option<HashSet<&str>> =
@@ -101,7 +103,7 @@ impl Decisions {
         }
     }
 
-    /// Take the next decision; return false where another one was faster.
+    /// Put the next decision; return false if another server put one first.
     async fn decide(
         &self,
         place: &ObjectPrefix,
@@ -129,7 +131,8 @@ pub(super) async fn prepare(place: &ObjectPrefix, of: &Transaction, session: &st
     let own = place.path(&folder(of));
     let marker = own.clone().join(session);
     place.store().put(&marker, PutPayload::from(of.key.as_bytes().to_vec())).await?;
-    // A commit looks for markers after its decision; so one of the two sees the other.
+    // A commit looks for markers after it has put its decision, so either it sees the marker, or
+    // this sees the commit.
     if Decisions::read(place, &own).await?.record.is_none() {
         return Ok(PrepareOutcome::Prepared);
     }
@@ -137,7 +140,7 @@ pub(super) async fn prepare(place: &ObjectPrefix, of: &Transaction, session: &st
     Ok(PrepareOutcome::TooLate)
 }
 
-/// Return the sessions that a transaction was committed with, by each of its owners that has committed.
+/// Return the sessions of a committed transaction: one list for each owner that has committed it.
 pub(super) async fn committed(place: &ObjectPrefix, key: &str) -> Result<Vec<Vec<String>>> {
     let found = TransactionObjects::list(place, key).await?;
     let read = found.decisions().map(|path| read(place, path));
@@ -153,25 +156,26 @@ pub(super) async fn prepared(place: &ObjectPrefix, key: &str) -> Result<Vec<Stri
     Ok(TransactionObjects::list(place, key).await?.sessions(|_| true))
 }
 
-/// Make the sessions of a commit readable, all or none, and those of an abort unreadable forever.
+/// Make the sessions of a commit readable, all or none, or those of an abort unreadable forever.
 pub(super) async fn carry_out(place: &ObjectPrefix, order: &TransactionCommand) -> std::result::Result<(), Refusal> {
     order.check()?;
     let TransactionCommand { of, act } = order;
     let own = place.path(&folder(of));
-    // A server that was too late looks again: each round is a decision of another server, and a commit is the last one.
+    // Each failed round means that another server put a decision; the loop ends, because a commit
+    // is the last decision.
     while !try_decide(place, of, &own, act).await? {}
     settle(place, &own).await.map_err(refusal)?;
     if let TransactionAction::Commit { .. } = act
         && let Err(error) = forget_earlier(place, of).await
     {
-        // The commit is done all the same.
+        // The commit has succeeded all the same.
         tracing::warn!(error = plain(&error), "cannot remove records of old micro-batches: retried later");
     }
     Ok(())
 }
 
-/// Take the decision that an order asks for, unless that was done before; return false where another decision was
-/// faster.
+/// Put the decision that an order requests, unless it was put before. Return false if another
+/// server put a decision first.
 async fn try_decide(
     place: &ObjectPrefix,
     of: &Transaction,
@@ -204,7 +208,7 @@ async fn try_decide(
     decisions.decide(place, own, &decision).await
 }
 
-/// Remove the records of micro-batches that cannot be run again, now that this one is committed.
+/// Remove the records of micro-batches that cannot be run again once this one is committed.
 async fn forget_earlier(place: &ObjectPrefix, of: &Transaction) -> Result<()> {
     let Origin::MicroBatch { query, number } = origin(&of.key) else { return Ok(()) };
     let Some(last) = number.checked_sub(KEPT_BATCHES) else { return Ok(()) };
@@ -216,20 +220,20 @@ async fn forget_earlier(place: &ObjectPrefix, of: &Transaction) -> Result<()> {
     try_join_all(forgotten).await.map(drop)
 }
 
-/// Remove the decisions of a transaction, unless there are sessions that have to be closed first.
+/// Remove the decisions of a transaction, unless some of its sessions have to be closed first.
 async fn forget(place: &ObjectPrefix, own: &Path) -> Result<()> {
     let found = TransactionObjects::below(place, own).await?;
     if !found.sessions(|path| is_in(own, path)).is_empty() {
         return Ok(());
     }
-    // In their order: the commit stays as long as there is any other.
+    // Remove them in their order, so that the commit stays as long as any other decision.
     for path in found.decisions().filter(|path| is_in(own, path)) {
         ignore_missing(place.store().delete(path).await)?;
     }
     Ok(())
 }
 
-/// All objects of a transaction's name, of all owners.
+/// All objects of the transactions of one name, of all owners.
 struct TransactionObjects(Vec<ObjectMeta>);
 
 impl TransactionObjects {
@@ -247,7 +251,7 @@ impl TransactionObjects {
         self.0.iter().map(|object| &object.location).filter(|path| path.filename().is_some_and(is_decision))
     }
 
-    /// Return the folders of the sessions whose markers are wanted.
+    /// Return the folders of the sessions whose markers `wanted` selects.
     fn sessions(&self, wanted: impl Fn(&Path) -> bool) -> Vec<String> {
         let markers = self.0.iter().map(|object| &object.location).filter(|path| wanted(path));
         let names = markers.filter_map(Path::filename).filter(|name| is_session_folder(name));
@@ -255,7 +259,7 @@ impl TransactionObjects {
     }
 }
 
-/// Return the folders of the sessions that a commit names, if it may have them.
+/// Return the folders of the sessions that a commit names, or the reason for refusing the commit.
 async fn sessions_to_commit(
     place: &ObjectPrefix,
     found: &TransactionObjects,
@@ -276,7 +280,7 @@ async fn sessions_to_commit(
     }
 }
 
-/// Return why a commit cannot have a session.
+/// Return why a commit cannot include a session.
 async fn why_missing(place: &ObjectPrefix, found: &TransactionObjects, own: &Path, missing: String) -> Refusal {
     if resolve(std::slice::from_ref(&missing), &found.sessions(|path| !is_in(own, path))).is_ok() {
         return prepared_by_another(&missing);
@@ -288,7 +292,8 @@ async fn why_missing(place: &ObjectPrefix, found: &TransactionObjects, own: &Pat
     }
 }
 
-/// Return the folders of the prepared sessions that an abort names, or of all of the owner's.
+/// Return the folders of the prepared sessions that an abort names, or of all prepared sessions of
+/// the owner.
 fn sessions_to_give_up(
     found: &TransactionObjects,
     own: &Path,
@@ -310,15 +315,15 @@ fn sessions_to_give_up(
     Ok(named)
 }
 
-/// Complete what servers that crashed had decided, and remove decisions that are no longer needed, as far as this start
-/// lists them.
+/// Carry out the decisions of servers that crashed, and remove decisions that are no longer needed,
+/// as far as one listing shows them.
 pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     let found = sample(place, TRANSACTIONS).await?;
     let mut unsettled: Vec<Path> = Vec::new();
     let mut old: Vec<Path> = Vec::new();
     for object in &found {
         let (Some(name), Some(own)) = (object.location.filename(), parent(&object.location)) else { continue };
-        // A transaction that is decided and settled has no marker.
+        // A transaction whose decision was carried out has no marker.
         if is_session_folder(name) && !unsettled.contains(&own) {
             unsettled.push(own);
         } else if is_decision(name) && age(object, now) >= JOB_RETENTION && !old.contains(&own) {
@@ -338,9 +343,10 @@ pub(super) async fn redo(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
     Ok(())
 }
 
-/// Write the whole lists of the prepared sessions for which there is a decision.
+/// Close the prepared sessions about which there is a decision.
 async fn settle(place: &ObjectPrefix, own: &Path) -> Result<()> {
-    // One listing has both: a session that is prepared after it finds a commit by itself.
+    // One listing shows markers and decisions: a session that is prepared after it will find the
+    // commit by itself.
     let found = TransactionObjects::below(place, own).await?;
     let decisions = Decisions::read_listed(place, own, &found).await?;
     let code = decisions.codes();
@@ -352,13 +358,13 @@ async fn settle(place: &ObjectPrefix, own: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Write the list of a prepared session; then remove its marker.
+/// Write the whole list of a prepared session, then remove its marker.
 async fn close(place: &ObjectPrefix, own: &Path, session: &str, code: ErrorCode) -> Result<()> {
     list::close_abandoned(place, session, encode::closed(code)).await?;
     ignore_missing(place.store().delete(&own.clone().join(session)).await)
 }
 
-/// Ignore that another server has already removed something.
+/// Ignore the error of an object that another server has already removed.
 fn ignore_missing(removed: Result<()>) -> Result<()> {
     match removed {
         Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -378,7 +384,7 @@ fn folder(of: &Transaction) -> String {
     }
 }
 
-/// Return whether an object is in a folder itself, and not deeper.
+/// Return whether an object is directly in a folder, not in a subfolder.
 fn is_in(folder: &Path, object: &Path) -> bool {
     object.prefix_match(folder).is_some_and(|parts| parts.count() == 1)
 }

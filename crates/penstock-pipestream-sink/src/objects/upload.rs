@@ -3,12 +3,12 @@
 //! ```text
 //!  in memory ────────────► verified ► put
 //!  a stream, up to PART ─► spool ► verified ► put
-//!  beyond ───────────────► spool of PART ► upload of a part ─┐ … all of it is verified, then the upload is
-//!             ▲ the next part arrives meanwhile ─────────────┘ completed: it is not visible before
+//!  a longer stream ──────► spool of PART ► upload of a part ─┐ … the whole is verified, then the upload is
+//!             ▲ the next part arrives meanwhile ─────────────┘ completed, which makes the payload visible
 //! ```
 //!
-//! A spool stays in memory up to 1 MiB and is a temporary file beyond: streams wait for one another in the window of
-//! their connection, so none of them may wait for memory before it is read.
+//! A spool stays in memory up to 1 MiB and is a temporary file beyond that. Streams share the
+//! window of their connection, so no stream may wait for memory before it is read.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::Arc;
@@ -28,22 +28,23 @@ use crate::objects::handle::ObjectSession;
 use crate::objects::session::Message;
 use crate::references::{Check, Object, ReferenceFields, referring};
 
-/// Size up to which a payload is put in one request, and the size of the parts of larger ones. Every store accepts it.
+/// Size up to which a payload is put in one request, and size of the parts of larger ones. Every
+/// store accepts it.
 const PART: u64 = 8 << 20;
-/// Maximum number of parts of an upload, as defined by S3; the parts of a payload beyond 80 GB are larger.
+/// S3's maximum number of parts of an upload; a payload beyond 80 GB therefore has larger parts.
 const MAX_PARTS: u64 = 10_000;
 /// Maximum number of concurrent parts of one upload.
 const CONCURRENT_PARTS: usize = 2;
-/// Number of bytes that a stream may hold in memory before they go to a temporary file.
+/// Number of bytes that a payload's spool holds in memory before it becomes a temporary file.
 const IN_MEMORY: usize = 1 << 20;
 
-/// Why a payload is not in the store.
+/// The reason why a payload is not in the store.
 enum Failure {
-    /// It does not match its header.
+    /// The payload does not match its header.
     Invalid(core::Error),
-    /// The store, or the disk.
+    /// The store or the disk failed.
     Store(String),
-    /// Its stream has ended early.
+    /// The payload's stream ended early.
     Ended(StreamEnd),
 }
 
@@ -65,7 +66,7 @@ impl From<object_store::Error> for Failure {
     }
 }
 
-/// Receive an entity: verify it, and notify the session that it is stored.
+/// Receive an entity: verify and store its payload, then notify the session.
 pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     let length = entity.header().payload_length;
     let referring = referring(entity.header());
@@ -96,7 +97,7 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
     drop(permit);
 }
 
-/// Source of bytes.
+/// A source of a payload's bytes.
 enum Source {
     Whole(Option<Bytes>),
     Spooled { spool: Arc<Spool>, offset: u64 },
@@ -115,7 +116,7 @@ impl From<Body> for Source {
 }
 
 impl Source {
-    /// Return the next bytes, at least one; nothing at the end.
+    /// Return the next bytes, at least one; return no pieces at the end.
     async fn next(&mut self) -> Result<Vec<Bytes>, Failure> {
         match self {
             Self::Whole(bytes) => Ok(bytes.take().filter(|bytes| !bytes.is_empty()).into_iter().collect()),
@@ -135,20 +136,21 @@ impl Source {
     }
 }
 
-/// One entity's payload.
+/// The transfer of one entity's payload.
 struct Job {
     session: ObjectSession,
     attempt: Attempt,
     path: Path,
-    /// From its header, or that of the object which it refers to.
+    /// The payload's length: that in its header, or that of the object to which it refers.
     length: u64,
     check: Option<Check>,
     seen: u64,
 }
 
 impl Job {
-    /// Take the message of an entity that refers to an object. Afterwards `body` is the message again, or the object,
-    /// with the message next to it. `allowed` is the result of the check of its header.
+    /// Read and verify the message of an entity that refers to an object. Then set `body` to the
+    /// message again, or to the object; in that case, store the message next to it. `allowed` is
+    /// the result of the check of the header.
     async fn refer(
         &mut self,
         body: &mut Source,
@@ -193,7 +195,8 @@ impl Job {
         Ok(Arc::new(referred))
     }
 
-    /// Store the payload; return its digest, and whether there is an object: a container without any bytes has none.
+    /// Store the payload. Return its digest, and whether it has an object: a container without
+    /// bytes has none.
     async fn store(&mut self, body: &mut Source, dehydrated: bool) -> Result<([u8; 32], bool), Failure> {
         let part = PART.max(self.length.div_ceil(MAX_PARTS));
         let mut spool = Part::new();
@@ -255,7 +258,8 @@ impl Job {
         }
     }
 
-    /// Send a part. It counts as one of the concurrent requests until it is answered.
+    /// Return the request that sends a part. It counts against the limit of concurrent requests
+    /// until it is answered.
     async fn part(&self, spool: &mut Part, upload: &mut dyn MultipartUpload) -> Result<PartRequest, Failure> {
         let permit = self.session.shared.admit(spool.len()).await;
         let part = upload.put_part(spool.take()?);
@@ -265,8 +269,8 @@ impl Job {
         }))
     }
 
-    /// Fill the spool with the next bytes, up to `size` of them; the rest stays for the next part. Return false at the
-    /// end.
+    /// Add the next bytes to the spool, up to `size` in total; keep the rest for the next part.
+    /// Return false at the end.
     async fn fill(&mut self, body: &mut Source, spool: &mut Part, size: u64) -> Result<bool, Failure> {
         if spool.rest.is_empty() {
             spool.rest = body.next().await?;
@@ -326,7 +330,7 @@ impl Job {
         if let Source::Stream(stream) = body {
             stream.stop(reason.code);
         }
-        // The line is written when the session reports FAILED.
+        // The sink writes the entity's line when the session reports FAILED.
         session.control.fail(attempt, reason);
     }
 }
@@ -341,11 +345,11 @@ async fn joined(sending: &mut JoinSet<object_store::Result<()>>) -> Result<(), F
     }
 }
 
-/// Bytes of a payload that are collected into one request.
+/// The bytes of a payload that are collected into one request.
 struct Part {
     spool: SpooledTempFile,
     length: usize,
-    /// Verified pieces that did not fit, the next one last.
+    /// Pieces that did not fit, already counted in the checksum; the next one is the last element.
     rest: Vec<Bytes>,
 }
 
@@ -364,7 +368,7 @@ impl Part {
         Ok(())
     }
 
-    /// Return all of it in memory; the spool is empty again.
+    /// Return all bytes in memory, and empty the spool.
     fn take(&mut self) -> io::Result<PutPayload> {
         let mut spool = std::mem::replace(&mut self.spool, SpooledTempFile::new(IN_MEMORY));
         let mut bytes = Vec::with_capacity(std::mem::take(&mut self.length));

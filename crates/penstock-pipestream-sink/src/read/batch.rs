@@ -6,13 +6,13 @@ use crate::read::store::{MAX_CONTENT, PayloadRange, Store};
 /// Limits of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Bytes, where it has more than one row. Default: 4 MiB.
+    /// The maximum size in bytes; a single line may exceed it. Default: 4 MiB.
     pub bytes: u64,
-    /// Rows. Default: 8,192.
+    /// The maximum number of rows. Default: 8,192.
     pub rows: usize,
     /// Whether payloads are read. Default: true.
     pub content: bool,
-    /// Larger payloads are not read. Default: [`MAX_CONTENT`].
+    /// The size in bytes beyond which a payload is not read. Default: [`MAX_CONTENT`].
     pub max_content: u64,
 }
 
@@ -22,21 +22,21 @@ impl Default for BatchLimits {
     }
 }
 
-/// Rows of a session.
+/// Some rows of a session.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The unchanged lines of the list, each with its end; including those that are no rows.
+    /// The unchanged lines of the list with their newlines, including lines that are not rows.
     pub lines: Vec<u8>,
-    /// The bytes of each row's content; `None` where it was not read.
+    /// The size in bytes of each row's content; `None` where the content was not read.
     pub sizes: Vec<Option<u64>>,
     /// The contents, concatenated.
     pub content: Vec<u8>,
-    /// Where the next batch starts; `None`: the piece is at its end.
+    /// Where the next batch starts; `None` at the end of the piece.
     pub next: Option<u64>,
 }
 
 impl Batch {
-    /// Call back for each row, in order.
+    /// Call `each` for every row, in order, with the size of its content.
     pub fn rows<E: From<crate::Error>>(
         &self,
         session: &str,
@@ -54,7 +54,7 @@ impl Batch {
     }
 }
 
-/// Lines of a batch, and the payloads that are to be read for them.
+/// The lines of a batch, and the payloads to read for them.
 pub(super) struct BatchSelection {
     pub(super) lines: Vec<u8>,
     pub(super) sizes: Vec<Option<u64>>,
@@ -62,7 +62,7 @@ pub(super) struct BatchSelection {
     pub(super) next: Option<u64>,
 }
 
-/// Take lines of a range until a batch is full.
+/// Select lines from the start of a range until a batch is full.
 pub(super) fn select(
     store: &dyn Store,
     session: &str,
@@ -80,8 +80,8 @@ pub(super) fn select(
     Ok(BatchSelection { lines, sizes, ranges, next })
 }
 
-/// Call back for each line of a range, with the bytes of its content, until a batch is full. Return what is to be read,
-/// and where the next batch starts.
+/// Call `each` for every line of a range, with the size of its content, until a batch is full.
+/// Return the payloads to read, and where the next batch starts.
 fn walk<E: From<crate::Error>>(
     store: &dyn Store,
     session: &str,
@@ -115,7 +115,7 @@ fn payload_range(line: &Line<'_>, limits: BatchLimits) -> Option<PayloadRange> {
     read.then(|| PayloadRange { file: file.as_ref().to_owned(), offset: 0, length })
 }
 
-/// Read rows of a piece of a store's session.
+/// Read a batch of rows from a range of a session's list.
 pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
     let BatchSelection { lines, sizes, ranges, next } = select(store, session, start, end, limits)?;
     let mut content = Vec::new();
@@ -123,9 +123,9 @@ pub fn read_batch(store: &dyn Store, session: &str, start: u64, end: u64, limits
     Ok(Batch { lines, sizes, content, next })
 }
 
-/// Read rows of a piece of a store's session: call back for each, in order, with its line and the bytes of its content;
-/// return the concatenated contents, and where the next batch starts. Like [`read_batch`], for callers that need no
-/// lines later.
+/// Read a batch as [`read_batch`] does, for callers that need not keep its lines: call `each` for
+/// every row, in order, with its line and the size of its content. Return the concatenated
+/// contents, and where the next batch starts.
 pub fn read_rows<E: From<crate::Error>>(
     store: &dyn Store,
     session: &str,

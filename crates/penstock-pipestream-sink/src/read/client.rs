@@ -22,14 +22,15 @@ use crate::read::wire::{
 };
 use crate::{Error, Misuse, Result};
 
-/// Maximum time to wait for bytes of a response.
+/// Maximum time to wait for the next chunk of a long response, or for the whole of a short one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Amount of memory that is reserved before the bytes for it have arrived.
+/// Number of bytes that a response's buffer reserves ahead of the data that has arrived.
 const RESERVE: usize = 64 << 20;
-/// The alert of a server that shares no protocol with us: 0x100, and 120 (RFC 7301).
+/// The close code of a server that shares no ALPN protocol with the client: 0x100 plus alert 120
+/// (RFC 7301).
 const NO_PROTOCOL: u64 = 0x178;
 
-/// A sink, read from its server.
+/// A sink that is read through its server.
 #[derive(Debug, Clone)]
 pub struct RemoteSink(Arc<PerProcess<Inner>>);
 
@@ -52,7 +53,7 @@ impl RemoteSink {
         let crypto =
             QuicClientConfig::try_from(tls.config(ALPN)?).map_err(|error| Error::tls_from(error.to_string(), error))?;
         let (server_name, key) = (server_name.to_owned(), key.to_owned());
-        // On the IO thread, because the connection's task lives there.
+        // Connect on the IO thread, because the connection's task runs there.
         let connecting = penstock_io::runtime::spawn(async move {
             let connecting = connect_service(crypto, address, &server_name)?;
             let timed_out =
@@ -66,12 +67,13 @@ impl RemoteSink {
         connecting.await.unwrap_or_else(|error| Err(Error::task(error)))
     }
 
-    /// Return closed sessions from a position of the journal; no more than `max`, and possibly fewer than there are.
+    /// Return at most `max` closed sessions from a position of the journal on; the server may
+    /// return fewer than remain.
     pub async fn sessions(&self, after: u64, max: usize) -> Result<JournalPage> {
         self.call(&Request::Sessions { after, max }).await
     }
 
-    /// Return the claim checks of the server, by their expiry.
+    /// Return all claim checks of the server, ordered by expiry.
     pub async fn claims(&self) -> Result<Vec<ClaimRow>> {
         let mut found: Vec<ClaimRow> = Vec::new();
         loop {
@@ -98,7 +100,7 @@ impl RemoteSink {
         Error::io(format!("the sink at {address} sent an invalid response"), problem.to_owned())
     }
 
-    /// Divide a session, from a position in its list.
+    /// Divide a session into pieces, from a position in its list on.
     pub async fn plan(&self, session: &str, start: u64, limits: PlanLimits) -> Result<Plan> {
         let PlanLimits { bytes, rows, pieces } = limits;
         let request = Request::Plan { session: session.to_owned(), start, bytes, rows, pieces: pieces.min(MAX_ITEMS) };
@@ -106,7 +108,7 @@ impl RemoteSink {
         Ok(Plan { pieces: pieces.into_iter().map(Into::into).collect(), next })
     }
 
-    /// Return rows of a piece, from a position.
+    /// Return a batch of rows from a range of a session's list.
     pub async fn batch(&self, session: &str, start: u64, end: u64, limits: BatchLimits) -> Result<Batch> {
         let BatchLimits { bytes, rows, content, max_content } = limits;
         let session = session.to_owned();
@@ -149,7 +151,8 @@ impl RemoteSink {
         let (mut send, stream) = inner.connection.open_bi().await.map_err(|error| failed(&error))?;
         let bytes = serde_json::to_vec(request).map_err(|error| Error::internal("a request to the sink", error))?;
         let written = send.write_all(&bytes).await;
-        // An error is the connection's, and the error of the response contains the reason.
+        // Ignore a write error: it is the connection's, and reading the response reports its
+        // reason.
         let mut response = Response { stream, address };
         if written.is_ok() {
             let _ = send.finish();
@@ -171,7 +174,7 @@ struct Response {
 }
 
 impl Response {
-    /// Read this many bytes. Memory is reserved as they arrive, beyond a part that is reserved immediately.
+    /// Read exactly `length` bytes. Reserve limited memory at once, and more as bytes arrive.
     async fn take(&mut self, length: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         reserve(&mut bytes, length.min(RESERVE))?;
@@ -180,7 +183,8 @@ impl Response {
             let chunk = chunk.map_err(|_| self.timed_out())?.map_err(|error| self.failed(&error))?;
             let Some(chunk) = chunk else { return Err(self.wrong("it ends early")) };
             if bytes.capacity() - bytes.len() < chunk.bytes.len() {
-                // Large blocks are moved by the system's tables, not by copying.
+                // Growth is cheap: the system moves large blocks by remapping their pages, not by
+                // copying.
                 let more = RESERVE.max(bytes.len() / 2).min(length - bytes.len());
                 reserve(&mut bytes, more)?;
             }
@@ -189,7 +193,7 @@ impl Response {
         Ok(bytes)
     }
 
-    /// Read the remaining bytes, no more than a response may have.
+    /// Read the remaining bytes; return an error if a response may not have so many.
     async fn rest(&mut self) -> Result<Vec<u8>> {
         let read =
             timeout(RESPONSE_TIMEOUT, self.stream.read_to_end(MAX_RESPONSE)).await.map_err(|_| self.timed_out())?;
@@ -234,7 +238,7 @@ fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
     bytes.try_reserve_exact(more).map_err(|_| Error::memory(more))
 }
 
-/// Return the error of a connection that ended, with the peer's address.
+/// Return the error for a connection that ended; it contains the peer's address.
 fn lost(address: SocketAddr, error: &ConnectionError) -> Error {
     let context = format!("reading the sink at {address}");
     match error {

@@ -1,7 +1,8 @@
-//! The journal of a folder: a file of lines that all processes which follow the sink append to, one at a time.
+//! The journal of a folder: a file of lines to which all processes that follow the sink append, one
+//! process at a time.
 //!
-//! Each line contains how many bytes of the file were on the disk when it was written, as records of `penstock-log` do.
-//! This distinguishes damage from lines that a crash has interrupted.
+//! Each line states how many bytes of the file were durable when it was written, as the records of
+//! `penstock-log` do. This distinguishes damage from lines whose writing a crash interrupted.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +20,7 @@ use crate::{Error, Result};
 /// The journal's file, at the top of a sink's folder.
 pub(super) const FILE: &str = "closed.jsonl";
 
-/// The journal in a folder: a file that is locked during reading and appending.
+/// The journal in a folder: a file that is locked while a process reads and appends.
 #[derive(Debug)]
 pub(super) struct FileLog {
     disk: Arc<dyn Disk>,
@@ -31,24 +32,24 @@ pub(super) struct FileLog {
 #[derive(Debug)]
 struct OpenFile {
     lines: LineFile,
-    /// The same file, for its lock.
+    /// The same file, opened for its lock.
     lock: File,
     lock_state: LockState,
 }
 
-/// Who may change the file.
+/// The state of the file's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LockState {
-    /// Any process.
+    /// Any process may change the file.
     Released,
-    /// This process alone.
+    /// Only this process may change the file.
     Held,
 }
 
-/// The field of a line that tells what was durable when it was written.
+/// The field of a line that states how much of the file was durable when the line was written.
 #[derive(Debug, Deserialize)]
 struct Mark {
-    /// Bytes of the file that were on the disk; none in a line of an earlier version.
+    /// The number of durable bytes of the file; `None` in a line of an earlier version.
     synced: Option<u64>,
 }
 
@@ -80,7 +81,7 @@ impl FileLog {
         let from = self.read_to;
         let lines = self.lock()?;
         let mut new = lines.read(from)?;
-        // Later lines are those of processes that ran after the crash of the machine.
+        // The machine has not crashed since the first read, so only that read can find torn lines.
         let durable = if from == 0 { durable(&new) } else { new.len() };
         if durable < new.len() {
             lines.cut(durable as u64)?;
@@ -107,15 +108,16 @@ impl FileLog {
     }
 }
 
-/// Add to each line how much of the file is on the disk. Each is a JSON object that has a key.
+/// Add to each line, a JSON object with at least one key, how many bytes of the file are durable.
 fn marked(lines: &[u8], synced: u64) -> Vec<u8> {
     let end = format!(",\"synced\":{synced}}}\n");
     let objects = lines.split(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"}"));
     objects.flat_map(|object| object.iter().chain(end.as_bytes())).copied().collect()
 }
 
-/// Return the end of the lines that may have been reported. After a power cut, sectors of lines that were being written
-/// may be zeros, whatever follows them; but if a later line says that they were on the disk, they are damaged.
+/// Return the end of the lines that a reader may have seen. A power cut may leave zeros in sectors
+/// of lines that were being written, even before intact lines. But if a later line states that
+/// those bytes were durable, they are damaged.
 fn durable(lines: &[u8]) -> usize {
     let (mut at, mut torn) = (0, None);
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -124,7 +126,8 @@ fn durable(lines: &[u8]) -> usize {
             (Ok(Mark { synced: Some(synced) }), Some(torn)) if synced <= torn as u64 => {}
             (Ok(_), Some(_)) => return lines.len(),
             (Err(_), _) if line.contains(&0) => torn = torn.or(Some(at)),
-            // No crash causes this; an empty line is ignored.
+            // No crash leaves any other invalid line; the caller ignores empty lines and reports
+            // the others.
             (Err(_), _) => {}
         }
         at += line.len();
@@ -162,19 +165,20 @@ mod tests {
 
     use super::*;
 
-    /// Lines of a run.
+    /// The number of lines in a run.
     const LINES: usize = 160;
 
     fn line(number: usize) -> Vec<u8> {
         format!("{{\"session\":\"{number}\",\"rows\":1,\"octets\":7}}\n").into_bytes()
     }
 
-    /// Return where a group ends that begins with this line: some take several sectors.
+    /// Return the end of the group of lines that begins with this line; some groups span several
+    /// sectors.
     fn group(first: usize) -> usize {
         (first + [1, 3, 28, 9][first % 4]).min(LINES)
     }
 
-    /// A folder in memory, and one on the disk of the same name for the file's lock.
+    /// A folder in memory, and one on disk with a file of the same name, for its lock.
     struct Place {
         disk: MemoryDisk,
         folder: tempfile::TempDir,
@@ -195,7 +199,7 @@ mod tests {
             Path::new("sink").join(FILE)
         }
 
-        /// Return the journal of a process that begins.
+        /// Return the journal as a newly started process opens it.
         fn journal(&self) -> FileLog {
             let _ = make_folder(&self.disk, Path::new("sink"));
             let journal = FileLog::new(Arc::new(self.disk.clone()), Path::new("sink"));
@@ -208,7 +212,8 @@ mod tests {
             }
         }
 
-        /// Return how many lines a process finds that begins; they are the first ones.
+        /// Return how many lines a newly started process finds, and assert that they are the first
+        /// ones.
         fn found(&self) -> usize {
             let found = strip(&self.journal().read_new().unwrap());
             let count = found.split_inclusive(|byte| *byte == b'\n').count();
@@ -216,8 +221,9 @@ mod tests {
             count
         }
 
-        /// Append all lines from one on, by processes in turn; what fails is tried again. Return how many there are, and the group
-        /// that may be there besides.
+        /// Append all lines from `from` on, by two processes in turn that retry failed appends.
+        /// Return how many lines were appended, and the end of the last group tried, which may be
+        /// stored as well.
         fn run(&self, from: usize) -> (usize, usize) {
             let mut journals = [self.journal(), self.journal()];
             let (mut count, mut end) = (from, from);
@@ -236,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Return lines without their marks.
+    /// Return the lines without their marks.
     fn strip(lines: &[u8]) -> Vec<u8> {
         let bare = |line: &str| format!("{}}}\n", &line[..line.find(",\"synced\"").unwrap()]).into_bytes();
         str::from_utf8(lines).unwrap().lines().flat_map(bare).collect()
@@ -254,7 +260,7 @@ mod tests {
                 let image = Place::of(place.disk.crash(seed));
                 let found = image.found();
                 assert!((count..=end).contains(&found), "call {call}, image {seed}: {found}, not {count} to {end}");
-                // The list is still being written, and what was found is durable.
+                // The journal can still be written, and the lines found are durable.
                 assert_eq!(image.run(found).0, LINES);
                 assert_eq!(Place::of(image.disk.crash(seed)).found(), LINES, "call {call}, image {seed}");
             }
@@ -281,14 +287,14 @@ mod tests {
         place.run(0);
         let whole = place.disk.read(&place.path()).unwrap();
         let unmarked = strip(&whole);
-        // The last group has 28 lines at most.
+        // The last group has at most 28 lines.
         let last = whole.windows(7).position(|text| text == &b"\"130\",\""[..7]).unwrap();
         for at in (0..last).step_by(97) {
             let mut damaged = whole.clone();
             damaged[at..at + 60].fill(0);
             place.disk.damage(&place.path(), damaged.clone()).unwrap();
             assert_eq!(place.journal().read_new().unwrap(), damaged, "{at}");
-            // A version before this one has marked nothing.
+            // Earlier versions wrote no marks.
             let mut damaged = unmarked.clone();
             damaged[at / 2..at / 2 + 60].fill(0);
             place.disk.damage(&place.path(), damaged.clone()).unwrap();

@@ -25,14 +25,14 @@ pub struct FolderStore {
 }
 
 impl FolderStore {
-    /// Take a folder; an error if it is none.
+    /// Open the sink in a folder; return an error if `dir` is not a folder.
     pub fn open(dir: &Path) -> Result<Self> {
         let found = fs::metadata(dir).and_then(|found| if found.is_dir() { Ok(()) } else { Err(not_a_folder()) });
         found.map_err(|error| Error::file("cannot read the sink", dir, error))?;
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Return a session's list.
+    /// Open a session's list; return `None` if it does not exist.
     fn open_list(&self, session: &str) -> Result<Option<File>> {
         check_session(session)?;
         match File::open(self.dir.join(session).join(LOG)) {
@@ -63,7 +63,8 @@ impl Store for FolderStore {
     fn changed(&self) -> Result<Option<SystemTime>> {
         let found = fs::metadata(&self.dir).and_then(|found| found.modified());
         let changed = found.map_err(|error| self.failed("", error))?;
-        // Clocks of file systems tick slowly: a folder that changed recently may change again under the same time.
+        // File systems' clocks tick slowly: a folder that changed recently may change again with
+        // the same time.
         let age = SystemTime::now().duration_since(changed).unwrap_or_default();
         Ok((age > TICK).then_some(changed))
     }
@@ -104,7 +105,7 @@ impl Store for FolderStore {
         let total: u64 = wanted.iter().map(|part| part.length).sum();
         let room = usize::try_from(total).unwrap_or(usize::MAX);
         let failed = || Error::memory(total);
-        // One reservation, and 64 bytes more, so that the last read has room to see the end.
+        // Reserve once for all payloads, with 64 bytes of slack.
         into.try_reserve_exact(room.saturating_add(64)).map_err(|_| failed())?;
         let mut payloads = Payloads::new(&self.dir);
         for part in wanted {
@@ -138,7 +139,7 @@ fn not_a_folder() -> io::Error {
     io::Error::from(io::ErrorKind::NotADirectory)
 }
 
-/// Opens payloads, scope by scope: a scope's folder is looked up once.
+/// The payloads of a sink; the folder of the last scope stays open for its next payload.
 struct Payloads<'a> {
     dir: &'a Path,
     folder: Option<(String, File)>,
@@ -162,8 +163,8 @@ impl<'a> Payloads<'a> {
         Ok(())
     }
 
-    /// Open a payload. Links are not followed: a sink creates none, and one that another program created may lead
-    /// anywhere.
+    /// Open a payload without following links: a sink creates none, and a link that another program
+    /// created may lead anywhere.
     fn open(&mut self, name: &str) -> io::Result<File> {
         use rustix::fs::{Mode, OFlags, openat};
 
@@ -183,7 +184,7 @@ impl<'a> Payloads<'a> {
     }
 }
 
-/// Append this many bytes of a file, or as many as there are: with one system call where there is room for them.
+/// Append up to `length` bytes of a file, with one system call if `into` has room for them.
 fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
     let before = into.len();
     let end = usize::try_from(length).map_or(usize::MAX, |length| before.saturating_add(length));
@@ -197,7 +198,7 @@ fn append(file: File, length: u64, into: &mut Vec<u8>) -> io::Result<u64> {
             Err(error) => return Err(error.into()),
         }
     }
-    // There may have been room for more than was wanted.
+    // The last read may have filled spare room with more than the wanted bytes.
     into.truncate(end);
     Ok((into.len() - before) as u64)
 }

@@ -15,10 +15,10 @@ use crate::read::store::{JournalLog, Store};
 use crate::read::transactions::divide;
 use crate::{Error, Result};
 
-/// Maximum number of sessions that are made durable together.
+/// Maximum number of sessions in one append.
 const APPEND: usize = 1_024;
 
-/// The first line, which identifies the journal.
+/// The journal's first line, which identifies it.
 #[derive(Debug, Serialize, Deserialize)]
 struct JournalHeader {
     journal: String,
@@ -27,19 +27,20 @@ struct JournalHeader {
 /// Sessions from a position of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalPage {
-    /// ID of the journal: positions of another one are meaningless here.
+    /// The journal's ID: positions in another journal are meaningless in this one.
     pub journal: String,
     /// Number of sessions in the journal.
     pub length: u64,
-    /// The sessions from the position, as many as were requested.
+    /// The sessions from the position on, at most as many as were requested.
     pub sessions: Vec<ClosedSession>,
 }
 
 /// The order of a sink's closed sessions: a list that only grows, so a position in it has the same meaning forever.
 ///
-/// Sessions end in any order, and their folders do not show it. So a reader that follows a sink records each session
-/// when it is found closed, durably and under a lock, before it reports it. Sinks themselves do not use the journal; it
-/// works for those that older versions have written, and for several servers on one folder.
+/// Sessions end in any order, and their folders do not record it. So a reader that follows a sink
+/// records each closed session that it finds, durably and under a lock, before it reports the
+/// session. Sinks do not use the journal, so it works for sinks that older versions wrote, and for
+/// several servers on one folder.
 #[derive(Debug)]
 pub struct Journal {
     store: Arc<dyn Store>,
@@ -52,18 +53,20 @@ struct State {
     id: Option<String>,
     sessions: Vec<Arc<ClosedSession>>,
     positions: HashMap<String, usize>,
-    /// Sessions that are not closed yet, with the lengths of their lists when they were looked at.
+    /// Sessions that are not closed yet, each with the length of its list when it was last
+    /// examined.
     open: HashMap<String, u64>,
-    /// Sessions that will not be read.
+    /// Sessions that this process will not read: unreadable, or closed with another code than 0.
     dead: HashSet<String>,
     /// Closed sessions whose transaction is still being closed.
     held: HashMap<String, ListedSession>,
-    /// Time up to which the names added to the sink have been examined.
+    /// The time of the sink's last change when its sessions were listed; `None` if it was
+    /// uncertain.
     listed_at: Option<SystemTime>,
 }
 
 impl Journal {
-    /// Take a sink. Nothing is read yet.
+    /// Create the journal of a sink, without reading anything yet.
     pub fn new(store: Arc<dyn Store>) -> Result<Self> {
         let log = store.journal()?;
         let state = State {
@@ -84,7 +87,8 @@ impl Journal {
         &self.store
     }
 
-    /// Look for sessions that were closed in the meantime, and return at most `max` from a position.
+    /// Record sessions that were closed since the last call, and return at most `max` sessions from
+    /// a position on.
     pub fn follow(&self, after: u64, max: usize) -> Result<JournalPage> {
         let mut state = lock(&self.state);
         let updated = state.update(&*self.store);
@@ -95,7 +99,7 @@ impl Journal {
         Ok(JournalPage { journal, length: state.sessions.len() as u64, sessions })
     }
 
-    /// Return a session that is in the journal.
+    /// Return a session that was in the journal at the last [`follow`](Self::follow).
     pub fn session(&self, id: &str) -> Option<Arc<ClosedSession>> {
         let state = lock(&self.state);
         state.positions.get(id).and_then(|position| state.sessions.get(*position)).map(Arc::clone)
@@ -103,7 +107,8 @@ impl Journal {
 }
 
 impl State {
-    /// Read the lines that other processes have appended, append the missing sessions, and return the journal's name.
+    /// Read the lines that other processes have appended, append the missing sessions, and return
+    /// the journal's ID.
     fn update(&mut self, store: &dyn Store) -> Result<String> {
         loop {
             let new = self.log.read_new()?;
@@ -150,8 +155,8 @@ impl State {
         self.sessions.push(Arc::new(session));
     }
 
-    /// Return sessions that are closed and not in the journal, in the order in which they ended; of a transaction all
-    /// or none.
+    /// Return the closed sessions that are not in the journal, in the order in which they ended; of
+    /// each transaction, return all sessions or none.
     fn find(&mut self, store: &dyn Store) -> Result<Vec<ClosedSession>> {
         self.list_new_names(store)?;
         let (mut found, mut dead) = (Vec::new(), Vec::new());
@@ -203,7 +208,8 @@ impl State {
     }
 }
 
-/// Examine a closed session so that its place in the journal survives a power cut. `None`: it cannot be read.
+/// Make a closed session's list durable, as its place in the journal will be, and examine it.
+/// Return `None` if it cannot be read.
 fn examine_durably(store: &dyn Store, session: &str) -> Option<ListedSession> {
     match store.make_durable(session).and_then(|()| examine_list(store, session)) {
         Ok(found) => found,
@@ -217,7 +223,7 @@ fn examine_durably(store: &dyn Store, session: &str) -> Option<ListedSession> {
     }
 }
 
-/// Return the error of a journal that cannot be read after this many sessions.
+/// Return the error for a journal that cannot be read after its first `known` sessions.
 fn damaged(known: usize, error: &serde_json::Error) -> Error {
     Error::io(
         format!("the order of the sink's sessions is damaged after the first {known}"),
@@ -235,7 +241,7 @@ fn encode(line: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// Return a new journal's name. No two journals have the same name; it is no secret.
+/// Return an ID for a new journal. It is unique, but not secret.
 fn new_id() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let place = std::ptr::from_ref(&now).addr();

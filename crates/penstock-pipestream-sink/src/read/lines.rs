@@ -9,12 +9,12 @@ use crate::format::encode::ClosedLine;
 use crate::read::store::Store;
 use crate::{Error, Result};
 
-/// Maximum length of a line: a header has 1 MiB at most, and an escape makes six bytes of one.
+/// Maximum length of a line: a header has at most 1 MiB, and an escape turns one byte into six.
 const MAX_LINE: usize = 8 << 20;
-/// Amount of a list that is read at a time.
+/// Number of bytes of a list that are read at a time.
 const WINDOW: u64 = 1 << 20;
 
-/// Iterates over the lines of a list, or of a range of it that begins and ends between lines.
+/// An iterator over the lines of a list, or of a range of it that begins and ends between lines.
 pub(super) struct Lines<'a> {
     store: &'a dyn Store,
     session: &'a str,
@@ -79,8 +79,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Return the error for a line of a list that is read from its beginning, and that no sink has written so. It names the
-/// file and the position, and what can be done.
+/// Return the error for a line that no sink wrote, in a list that is read from its beginning. The
+/// error names the file, the position and the remedy.
 pub(super) fn damaged(session: &str, offset: u64, problem: impl fmt::Display) -> Error {
     Error::io(
         format!("{session}/{LOG} in the sink is damaged at byte {offset}"),
@@ -96,9 +96,10 @@ pub(super) fn wrong(session: &str, problem: impl fmt::Display) -> Error {
     Error::io(format!("the list of session {session} cannot be read"), problem.to_string())
 }
 
-/// Return the code that a list of this length is closed with, and where that line starts.
+/// Return the code with which a list of this length is closed, and where its last line starts;
+/// `None` if it is not closed.
 pub(super) fn closed(store: &dyn Store, session: &str, length: u64) -> Result<Option<(u64, u64)>> {
-    // The last line has one small number in it.
+    // The last line of a closed list is short: it contains one small number.
     let from = length.saturating_sub(64);
     let tail = store.read_list(session, from..length)?;
     let Some(tail) = tail.strip_suffix(b"\n") else { return Ok(None) };

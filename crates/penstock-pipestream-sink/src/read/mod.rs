@@ -6,13 +6,15 @@
 //!     Journal: the order in which sessions were found closed            Service ══ penstock-sink/1 ══ RemoteSink
 //! ```
 //!
-//! Only sessions whose list ends with `{"closed":0}` are read; their lists and payloads never change, so a piece, which
-//! is a range of bytes of a list, returns the same rows to every reader, now or after a crash. An entity's second line
-//! replaces its first one (see the sink): [`examine`] finds such first lines, and pieces skip them. An entity that
-//! commits or aborts a transaction is no row; the transaction's sessions are read all or none (`transactions.rs`).
+//! Only sessions whose list ends with `{"closed":0}` are read; their lists and payloads never
+//! change, so a piece, which is a range of bytes of a list, returns the same rows to every reader,
+//! now or after a crash. An entity's second line replaces its first one (see the sink): [`examine`]
+//! finds such first lines, and pieces skip them. An entity that commits or aborts a transaction is
+//! not a row; readers see all sessions of a transaction or none (`transactions.rs`).
 //!
-//! A [`Batch`] is the unchanged lines of the list and the concatenated payloads: that is what a server sends. A
-//! [`SinkReader`] reads a sink wherever it is, and its [`PieceReader`] makes Arrow rows of them.
+//! A [`Batch`] holds unchanged lines of the list and the concatenated payloads, just as a server
+//! sends them. A [`SinkReader`] reads a sink from its store or its server, and its [`PieceReader`]
+//! turns batches into Arrow rows.
 
 mod batch;
 mod client;

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// Maximum number of concurrent requests.
 const CONCURRENT: usize = 32;
-/// Prefix of the order of closed sessions.
+/// Prefix of the journal's objects.
 const JOURNAL: &str = ".journal";
 
 /// A sink in an object store, read in place.
@@ -26,7 +26,7 @@ pub struct ObjectReader {
 }
 
 impl ObjectReader {
-    /// Take a prefix; an error if the store does not answer.
+    /// Open the sink below a prefix; return an error if the store does not answer.
     pub fn open(place: ObjectPrefix) -> Result<Self> {
         let reader = Self { place };
         reader.ask("", async { reader.place.store().list_with_delimiter(Some(&reader.place.path(""))).await })?;
@@ -37,7 +37,7 @@ impl ObjectReader {
         block_on(request)?.map_err(|error| failed(&self.place, name, &error))
     }
 
-    /// Await a request, for which a missing object is no error.
+    /// Run a request; return `None` if the object does not exist.
     fn look<T>(&self, name: &str, request: impl Future<Output = object_store::Result<T>>) -> Result<Option<T>> {
         match block_on(request)? {
             Ok(found) => Ok(Some(found)),
@@ -70,7 +70,7 @@ impl Store for ObjectReader {
     }
 
     fn changed(&self) -> Result<Option<SystemTime>> {
-        // No store reports it.
+        // No object store reports when the objects below a prefix changed.
         Ok(None)
     }
 
@@ -81,7 +81,7 @@ impl Store for ObjectReader {
     }
 
     fn make_durable(&self, _session: &str) -> Result<()> {
-        // Every object that can be seen is durable.
+        // Every visible object is durable.
         Ok(())
     }
 
@@ -160,7 +160,8 @@ impl Store for ObjectReader {
     }
 }
 
-/// The journal in an object store: a numbered object for each append, which is created only once.
+/// The journal in an object store: each append creates one numbered object, which only one process
+/// can create.
 #[derive(Debug)]
 struct ObjectLog {
     place: ObjectPrefix,
@@ -212,6 +213,6 @@ impl JournalLog for ObjectLog {
     }
 
     fn release(&mut self) {
-        // No other process was blocked.
+        // Reading does not block other processes.
     }
 }

@@ -1,4 +1,5 @@
-//! The column of owners in rows: OwnershipContext (section 7.1) as a struct; null where no owner is stated.
+//! The owner column of rows: OwnershipContext (section 7.1) as a struct; null if a row states no
+//! owner.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn scope() -> Arc<Field> {
     Arc::new(Field::new("element", DataType::Utf8, true))
 }
 
-/// Builds the column of owners.
+/// A builder of the owner column.
 #[derive(Debug)]
 pub struct OwnerColumnBuilder {
     owner_id: StringBuilder,
@@ -40,7 +41,7 @@ impl Default for OwnerColumnBuilder {
 }
 
 impl OwnerColumnBuilder {
-    /// Add the owner of the next row, if it has one.
+    /// Add the owner of the next row, or null if it has none.
     pub fn push(&mut self, owner: Option<&OwnershipContext>) {
         self.owner_id.append_option(owner.and_then(|owner| owner.owner_id.as_deref()));
         self.group_id.append_option(owner.and_then(|owner| owner.group_id.as_deref()));
@@ -51,14 +52,14 @@ impl OwnerColumnBuilder {
         self.validity.append(owner.is_some());
     }
 
-    /// Return the column, and begin another one.
+    /// Return the column, and reset the builder.
     pub fn finish(&mut self) -> ArrayRef {
         let columns: Vec<ArrayRef> =
             vec![Arc::new(self.owner_id.finish()), Arc::new(self.group_id.finish()), Arc::new(self.scopes.finish())];
         let length = columns.first().map_or(0, |column| column.len());
         let validity = self.validity.finish();
         let array = StructArray::try_new(owner_fields(), columns, validity);
-        // The columns have the same length and the types of the fields.
+        // This does not fail: the columns have the same length and the types of the fields.
         Arc::new(array.unwrap_or_else(|_| StructArray::new_null(owner_fields(), length)))
     }
 }

@@ -25,7 +25,7 @@ pub(super) enum RowSource {
     Server(RemoteSink),
 }
 
-/// The rows that are read.
+/// The rows that a reader returns.
 #[derive(Debug, Clone)]
 pub(super) struct RowRange {
     pub(super) source: RowSource,
@@ -34,14 +34,15 @@ pub(super) struct RowRange {
     pub(super) limits: BatchLimits,
 }
 
-/// Reads the rows of a piece, a batch at a time.
+/// A reader of a piece's rows, one batch at a time.
 #[derive(Debug)]
 pub struct PieceReader(PerProcess<Mutex<Progress>>);
 
 #[derive(Debug)]
 struct Progress {
     range: RowRange,
-    /// The start of the batch after the one that is being read.
+    /// The start of the next batch to read; `None` while a batch is being read, at the end and
+    /// after an error.
     next: Option<u64>,
     ahead: Option<JoinHandle<Result<Rows>>>,
 }
@@ -51,8 +52,9 @@ impl PieceReader {
         Self(PerProcess::new(Mutex::new(Progress { range, next: Some(start), ahead: None })))
     }
 
-    /// Return the next batch of rows; `None` at the end of the piece, and after an error. Callers that wait at the same
-    /// time get batches in turn. Safe to cancel: the batch that is being read is returned by the next call.
+    /// Return the next batch of rows; `None` at the end of the piece, and after an error.
+    /// Concurrent callers get batches in turn. Safe to cancel: the next call returns the batch that
+    /// was being read.
     pub async fn next(&self) -> Result<Option<RecordBatch>> {
         let mut progress = self.0.get()?.lock().await;
         loop {
@@ -71,7 +73,7 @@ impl PieceReader {
 }
 
 impl Progress {
-    /// Start to read the next batch, unless one is being read.
+    /// Start reading the next batch, unless one is being read already.
     fn read_ahead(&mut self) -> Result<()> {
         if self.ahead.is_none()
             && let Some(start) = self.next.take()

@@ -7,7 +7,7 @@ use crate::read::lines::{Lines, closed, damaged, wrong};
 use crate::read::session::{ClosedSession, ListedSession};
 use crate::read::store::{MAX_CONTENT, Store};
 
-/// Cost of a row in addition to its content: its line, and opening its file.
+/// Cost of a row in addition to its content, as a number of bytes: its line, and opening its file.
 const ROW_COST: u64 = 4 << 10;
 
 /// A range of a closed session's list, to be read by one task.
@@ -17,53 +17,56 @@ pub struct Piece {
     pub start: u64,
     /// Where its last line ends.
     pub end: u64,
-    /// Its rows.
+    /// The number of its rows.
     pub rows: u64,
-    /// The bytes of their payloads.
+    /// The total size of their payloads in bytes.
     pub bytes: u64,
 }
 
 /// Limits of the pieces of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// Bytes of a piece's payloads, where it has more than one row.
+    /// The maximum size of a piece's payloads in bytes; a single row may exceed it.
     pub bytes: u64,
-    /// Rows of a piece.
+    /// The maximum number of rows in a piece.
     pub rows: u64,
-    /// Pieces of the plan.
+    /// The maximum number of pieces in the plan.
     pub pieces: usize,
 }
 
-/// Pieces of a session, and where its remainder starts.
+/// Pieces of a session, and where the rest of it starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// They do not overlap, and are in the order of the list.
+    /// The pieces in the order of the list; they do not overlap.
     pub pieces: Vec<Piece>,
-    /// Where the next plan continues; `None`: there is no more.
+    /// Where the next plan continues; `None` at the end of the list.
     pub next: Option<u64>,
 }
 
-/// The rows that are wanted, where not all are.
+/// The rows that a caller wants; the default is every row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Rows of these documents.
+    /// The documents whose rows are wanted; `None` for all.
     pub documents: Option<HashSet<String>>,
-    /// Rows of these names: files, or `SESSION/SCOPE/ENTITY` for those without one.
+    /// The names of the wanted rows, `None` for all: a row's file, or `SESSION/SCOPE/ENTITY` if it
+    /// has no file.
     pub names: Option<HashSet<String>>,
 }
 
-/// Examine the list of a session. `None`: it is not closed with 0, so it is not read.
+/// Examine a session's list. Return `None` if it is not closed with 0, because such a session is
+/// not read.
 pub fn examine(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
     Ok(examine_list(store, session)?.map(|found| found.session))
 }
 
-/// [`examine`], with the transaction that decides whether it may be read by now.
+/// As [`examine`], with the transaction that decides whether the session may be read yet.
 pub(super) fn examine_list(store: &dyn Store, session: &str) -> Result<Option<ListedSession>> {
     let Some(list) = store.list(session)? else { return Ok(None) };
     let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
     let mut found = ClosedSession { id: session.to_owned(), rows: 0, bytes: 0, superseded: Vec::new() };
     let mut suspects = Vec::new();
-    // The transaction of an entity that the sink has refused may differ from the session's.
+    // Trust COMPLETE rows: an entity that the sink refused may name another transaction than the
+    // session's.
     let (mut transaction, mut is_sure) = (None, false);
     let mut lines = Lines::new(store, session, 0, end);
     while let Some((offset, bytes)) = lines.next()? {
@@ -78,7 +81,7 @@ pub(super) fn examine_list(store: &dyn Store, session: &str) -> Result<Option<Li
                 (transaction, is_sure) = (Some(key.to_owned()), complete);
             }
         }
-        // A payload that was verified and has been removed: a line COMPLETE may precede this one.
+        // This payload was verified and then removed, so an earlier COMPLETE line may name it.
         if let (false, Some(sha256), None) = (line.status == "COMPLETE", &line.sha256, &line.file) {
             suspects.push((offset, line.scope, line.entity, sha256.as_ref().to_owned()));
         }
@@ -89,8 +92,8 @@ pub(super) fn examine_list(store: &dyn Store, session: &str) -> Result<Option<Li
     Ok(Some(ListedSession { session: found, modified: list.modified, transaction }))
 }
 
-/// Find the lines COMPLETE that later lines have replaced: of the same entity and payload, with a file that has been
-/// removed. A line whose file exists belongs to an earlier use of the same ID.
+/// Find the COMPLETE lines that later lines have replaced: they have the same entity and payload,
+/// and their file was removed. A line whose file exists belongs to an earlier use of the same ID.
 fn supersede(
     store: &dyn Store,
     session: &str,
@@ -120,7 +123,7 @@ fn supersede(
     Ok(())
 }
 
-/// Divide a session, from a place in its list on, into pieces of about the same weight.
+/// Divide a session, from a position in its list on, into pieces of about the same weight.
 pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: PlanLimits) -> Result<Plan> {
     let list = store.list(&session.id)?.ok_or_else(|| wrong(&session.id, "it no longer exists"))?;
     let (_, end) = closed(store, &session.id, list.length)?.ok_or_else(|| wrong(&session.id, "it is not closed"))?;
@@ -141,7 +144,7 @@ pub fn plan(store: &dyn Store, session: &ClosedSession, start: u64, limits: Plan
 }
 
 impl Selection {
-    /// Return whether every row is wanted.
+    /// Return whether this selects every row.
     pub fn is_all(&self) -> bool {
         self.documents.is_none() && self.names.is_none()
     }
@@ -154,7 +157,8 @@ impl Selection {
     }
 }
 
-/// Narrows pieces down to the rows that are wanted: it takes their lines, without content, and returns smaller pieces.
+/// A filter that narrows pieces down to the wanted rows: it takes the pieces' lines and returns
+/// smaller pieces.
 #[derive(Debug)]
 pub struct Refiner<'a> {
     session: &'a str,
@@ -169,7 +173,7 @@ impl<'a> Refiner<'a> {
         Self { session, selection, pieces: Pieces::new(limits) }
     }
 
-    /// Take lines that start at a position of the list.
+    /// Take lines that start at the position `start` of the list.
     pub fn take(&mut self, start: u64, lines: &[u8]) -> Result<()> {
         let mut offset = start;
         for bytes in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -185,7 +189,7 @@ impl<'a> Refiner<'a> {
         Ok(())
     }
 
-    /// Note that the next lines are not adjacent.
+    /// End the open piece, because the next line does not follow the last one in the list.
     pub fn gap(&mut self) {
         self.pieces.gap();
     }
@@ -196,7 +200,8 @@ impl<'a> Refiner<'a> {
     }
 }
 
-/// Return the bytes that a row's content has.
+/// Return the size of a row's content in bytes; 0 if it has none, or one that is too large to be
+/// read.
 pub(super) fn content_bytes(line: &Line<'_>) -> u64 {
     match (&line.file, line.bytes) {
         (Some(_), Some(bytes)) if bytes <= MAX_CONTENT => bytes,
@@ -204,7 +209,7 @@ pub(super) fn content_bytes(line: &Line<'_>) -> u64 {
     }
 }
 
-/// Collects lines into pieces.
+/// The pieces made of the lines taken so far.
 #[derive(Debug)]
 struct Pieces {
     limits: PlanLimits,
@@ -218,8 +223,8 @@ impl Pieces {
         Self { limits, pieces: Vec::new(), open: None, weight: 0 }
     }
 
-    /// Take a line; `bytes` is `None` for one that is no row. Return true if it was not taken, because there are enough
-    /// pieces.
+    /// Take a line; `bytes` is `None` if it is not a row. Return true if the line was not taken,
+    /// because there are enough pieces.
     fn push(&mut self, start: u64, end: u64, bytes: Option<u64>) -> bool {
         let weight = bytes.map_or(0, |bytes| bytes.saturating_add(ROW_COST.min(self.limits.bytes / 64)));
         let (rows, bytes) = (u64::from(bytes.is_some()), bytes.unwrap_or(0));
@@ -242,7 +247,7 @@ impl Pieces {
         false
     }
 
-    /// End the open piece, because the next line does not follow the last one.
+    /// End the open piece, and drop it if it has no rows.
     fn gap(&mut self) {
         self.pieces.extend(self.open.take().filter(|piece| piece.rows > 0));
         self.weight = 0;

@@ -1,4 +1,4 @@
-//! A sink that is being read, in its place or by its server.
+//! A reader of a sink, directly from its store or through its server.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,9 +19,9 @@ use crate::read::transactions::{closed_session, closed_sessions};
 use crate::read::wire::MAX_ITEMS;
 use crate::{Misuse, Result};
 
-/// A reader of a sink. Clones share what they know of it.
+/// A reader of a sink. Clones share the journal and examined sessions.
 ///
-/// Requests run on the IO thread and its pool, and are finished there even if the caller stops waiting.
+/// Requests run on the IO thread and its pool, and finish there even if the caller stops waiting.
 #[derive(Debug, Clone)]
 pub struct SinkReader(Sink);
 
@@ -29,7 +29,7 @@ pub struct SinkReader(Sink);
 enum Sink {
     /// A store that this process can read.
     Local(Arc<LocalSink>),
-    /// The server that has the sink.
+    /// The sink's server.
     Remote(RemoteSink),
 }
 
@@ -48,16 +48,17 @@ impl From<RemoteSink> for SinkReader {
 }
 
 impl SinkReader {
-    /// Open a sink where it is. Blocks.
+    /// Open a sink in its store. Blocks.
     ///
     /// # Errors
     ///
-    /// As [`SinkPlace::store`].
+    /// The errors of [`SinkPlace::store`].
     pub fn open(place: SinkPlace) -> Result<Self> {
         Ok(Self(Sink::Local(Arc::new(LocalSink::open(place, MAX_BYTES)?))))
     }
 
-    /// Return every closed session, in the order of their ends. Nothing is written.
+    /// Return every closed session, in the order in which they ended. A sink in its store is only
+    /// read, never written.
     pub async fn sessions(&self) -> Result<Vec<ClosedSession>> {
         match &self.0 {
             Sink::Local(local) => {
@@ -71,7 +72,7 @@ impl SinkReader {
         }
     }
 
-    /// Return the journal's name and length, and at most `max` of its sessions from a position on.
+    /// Return the journal's ID and length, and at most `max` of its sessions from a position on.
     pub async fn follow(&self, after: u64, max: usize) -> Result<JournalPage> {
         match &self.0 {
             Sink::Local(local) => {
@@ -100,8 +101,9 @@ impl SinkReader {
         .await
     }
 
-    /// Return a reader of the rows in a range of a session's list, with batches of about `batch_bytes` bytes. Payloads
-    /// beyond `max_content` bytes are left out; without it none is read.
+    /// Return a reader of the rows in a range of a session's list, with batches of about
+    /// `batch_bytes` bytes. It leaves out payloads larger than `max_content` bytes; without
+    /// `max_content` it reads no payload.
     pub fn rows(&self, session: &str, start: u64, end: u64, max_content: Option<u64>, batch_bytes: u64) -> PieceReader {
         let limits = BatchLimits {
             bytes: batch_bytes,
@@ -116,7 +118,7 @@ impl SinkReader {
         PieceReader::new(RowRange { source, session: session.into(), end, limits }, start)
     }
 
-    /// Return the claim checks of the sink's server, by their expiry.
+    /// Return all claim checks of the sink's server, ordered by expiry.
     pub async fn claims(&self) -> Result<Vec<ClaimRow>> {
         match &self.0 {
             Sink::Local(local) => {
@@ -134,7 +136,7 @@ impl SinkReader {
     ///
     /// # Errors
     ///
-    /// Misuse where the sink is read by its server.
+    /// Misuse if the sink is read through its server.
     pub fn remove(&self, session: &str) -> Result<()> {
         match &self.0 {
             Sink::Local(local) => local.store.remove(session),
@@ -143,7 +145,7 @@ impl SinkReader {
     }
 }
 
-/// Return all sessions of a journal that is read page by page.
+/// Read a journal page by page, and return all its sessions.
 async fn all_sessions(page: impl AsyncFn(u64) -> Result<JournalPage>) -> Result<Vec<ClosedSession>> {
     let mut found = Vec::new();
     loop {
@@ -215,7 +217,7 @@ impl LocalSink {
         Ok(found)
     }
 
-    /// Return a session that may be read.
+    /// Return a closed session; an error if it may not be read.
     fn closed_session(&self, session: &str) -> Result<Arc<ClosedSession>> {
         let known = lock(&self.examined).get(session);
         if let Some(found) = known.or_else(|| self.journal.session(session)) {

@@ -1,4 +1,4 @@
-//! Rows of a sink for Arrow: a row for each entity of a session.
+//! Arrow rows of a sink: one row for each entity of a session.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::read::batch::Batch;
 use crate::read::owner_column::{OwnerColumnBuilder, owner_fields};
 use crate::{Error, Result};
 
-/// Return the columns of a sink's rows.
+/// Return the schema of a sink's rows.
 pub fn row_schema() -> SchemaRef {
     let field = |name: &str, data_type| Field::new(name, data_type, true);
     Arc::new(Schema::new(vec![
@@ -53,15 +53,15 @@ fn pairs() -> DataType {
     DataType::Map(Arc::new(entries), false)
 }
 
-/// Make the rows of a batch. Contents are not copied. `max_content` is the limit beyond which requested contents were
-/// left out.
+/// Convert a batch to Arrow rows without copying contents. `max_content` is the size beyond which
+/// contents were left out; `None` if none were requested.
 pub(super) fn record_batch(session: &str, batch: Batch, max_content: Option<u64>) -> Result<RecordBatch> {
     let mut columns = RowColumns::default();
     batch.rows(session, |line, size| columns.push(session, &line, size, max_content))?;
     columns.finish(batch.content)
 }
 
-/// The columns of rows that are added one by one.
+/// Builders of the columns, to which rows are added one by one.
 pub(super) struct RowColumns {
     session: StringBuilder,
     scope: Int32Builder,
@@ -77,7 +77,8 @@ pub(super) struct RowColumns {
     path: ListBuilder<StringBuilder>,
     metadata: MapBuilder<StringBuilder, StringBuilder>,
     file: StringBuilder,
-    /// The end of each content in the concatenated bytes, and whether there is one.
+    /// 0, and the end of each row's content in the concatenated bytes; `content` states which rows
+    /// have one.
     ends: Vec<i32>,
     content: NullBufferBuilder,
     attempts: Int32Builder,
@@ -153,7 +154,7 @@ impl RowColumns {
         Ok(())
     }
 
-    /// Add a path, which is a JSON array of strings; anything else counts as no path.
+    /// Add a path, which is a JSON array of strings; add null for any other text.
     fn push_path(&mut self, path: Option<&str>) {
         let segments = path.and_then(|path| serde_json::from_str::<Vec<String>>(path).ok());
         for segment in segments.iter().flatten() {
@@ -195,14 +196,14 @@ impl RowColumns {
     }
 }
 
-/// Return why a row with a payload has no content.
+/// Return the reason if a row's content was left out because it exceeds `max_content`.
 fn too_large(line: &Line<'_>, max_content: Option<u64>) -> Option<String> {
     let (file, bytes, most) = (line.file.as_ref()?.as_ref(), line.bytes?, max_content?);
     (bytes > most)
         .then(|| format!("its {bytes} bytes are more than the {most} that a row may have; they are in {file}"))
 }
 
-/// Return the error of contents beyond the offsets of a column.
+/// Return the error for contents that exceed the 32-bit offsets of a column.
 fn too_long(end: i64) -> Error {
     penstock_io::Error::Limit { what: "a batch", bytes: end.unsigned_abs(), limit: i32::MAX.unsigned_abs().into() }
         .into()
@@ -216,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// Return a line, with fields that replace or follow the usual ones.
+    /// Return a line with the usual fields; `fields` replaces some of them or adds others.
     fn line(fields: &[(&str, serde_json::Value)]) -> String {
         let mut line = serde_json::json!({
             "scope": 7, "entity": 4_000_000_000_u32, "parent": 1, "layer": 2, "content_type": "text/plain", "bytes": 5,
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!([metadata.value_length(0), metadata.value_length(1)], [2, 0]);
         let owner = batch.column_by_name("owner").unwrap().as_struct();
         assert_eq!((owner.column(0).as_string::<i32>().value(0), owner.is_null(1)), ("o", true));
-        // What the second line does not state.
+        // The second line states none of these.
         for column in ["document", "claim", "doc_id", "reason"] {
             assert_eq!(texts(&batch, column)[1], None, "{column}");
         }
@@ -280,7 +281,7 @@ mod tests {
         let left_out = "its 5 bytes are more than the 4 that a row may have; they are in s/7/4000000000";
         assert_eq!(texts(&batch, "reason"), [Some(left_out.to_owned()), Some("its own".to_owned())]);
         assert_eq!(batch.column_by_name("content").unwrap().null_count(), 2);
-        // Content that was not requested is no reason.
+        // Content that was not requested needs no reason.
         assert_eq!(texts(&rows(&lines[..1], &[None], b"", None), "reason"), [None]);
     }
 

@@ -26,27 +26,27 @@ use crate::read::wire::{
 };
 use crate::{Error, Result};
 
-/// Maximum time for a request to arrive, and for the key after the handshake.
+/// Maximum time for a request to arrive, and for the first request to start after the handshake.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of requests that are answered concurrently, for all readers; the others wait.
+/// Maximum number of requests of all readers that are answered concurrently; further ones wait.
 const MAX_REQUESTS: usize = 64;
-/// Number of bytes that are read ahead of what is sent, for each request; twice, because one piece is sent while the
-/// next is read.
+/// Number of payload bytes that are read at a time for a request. A request holds up to twice as
+/// many, because one piece is sent while the next is read.
 const PIECE: u64 = 1 << 20;
 
-/// Why a reader gets no answer; it is told the message.
+/// The reason for refusing a request; the reader receives its message.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    /// The reader asks for a session that it may not read, or that is not there.
+    /// The session does not exist, or readers may not read it.
     #[error("there is no closed session {0:?}")]
     UnknownSession(String),
-    /// The reader presents its key again.
+    /// A reader with the right key sent another HELLO, with a wrong key.
     #[error("this request was answered before")]
     Answered,
-    /// The head of the rows is longer than its length can say.
+    /// The length of the rows' head does not fit into its 4 bytes.
     #[error("too many rows")]
     RowCount,
-    /// A failure at this end.
+    /// A failure of the server.
     #[error(transparent)]
     Local(#[from] Error),
 }
@@ -56,24 +56,24 @@ type Answered<T> = std::result::Result<T, Refusal>;
 /// Access of readers to a sink over its server's port.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
-    /// The key that readers show.
+    /// The key that readers present.
     pub key: ReadKey,
-    /// The sink.
+    /// The sink's store.
     pub store: Arc<dyn Store>,
     /// How long a reader may take for 1 MiB of an answer before it is cut off. Default: 60 s.
     pub write_timeout: Duration,
-    /// Where clients must have a certificate: whether readers must have one, too, in addition to the key. Default: they
-    /// must.
+    /// Whether readers, too, must have a certificate in addition to the key if the port's clients
+    /// must have one. Default: they must.
     pub certificates: ClientCertificates,
 }
 
 impl ReadOptions {
-    /// Return the defaults.
+    /// Return options with the default values.
     pub fn new(key: ReadKey, store: Arc<dyn Store>) -> Self {
         Self { key, store, write_timeout: Duration::from_secs(60), certificates: ClientCertificates::Required }
     }
 
-    /// Return the service that answers readers, including requests about these claim checks.
+    /// Return the service that answers readers, including requests about the checks in `claims`.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl ReadOptions {
     }
 }
 
-/// Answers the readers of a sink.
+/// The service that answers the readers of a sink.
 #[derive(Debug)]
 struct Service {
     key: ReadKey,
@@ -138,7 +138,7 @@ impl Service {
             let (send, receive) = match timeout(IDLE_TIMEOUT, connection.accept_bi()).await {
                 Ok(Ok(request)) => request,
                 Ok(Err(_)) => return,
-                // An answer may take longer than that.
+                // An answer may take longer than the idle timeout.
                 Err(_) if Arc::strong_count(&authenticated) > 1 => continue,
                 Err(_) => return connection.close(VarInt::from_u32(0), b"no request for 15 minutes"),
             };
@@ -222,12 +222,12 @@ impl Service {
         Ok(ClaimsResponse { claims: rows.into_iter().map(Into::into).collect(), more })
     }
 
-    /// Return a session that may be read: nothing else in the sink is disclosed.
+    /// Return a session of the journal; readers see nothing else in the sink.
     fn closed_session(&self, session: &str) -> Answered<Arc<ClosedSession>> {
         if let Some(found) = self.journal.session(session) {
             return Ok(found);
         }
-        // A server that was restarted has not looked yet.
+        // A server that was restarted has not read the journal yet.
         self.journal.follow(0, 0)?;
         self.journal.session(session).ok_or_else(|| Refusal::UnknownSession(session.to_owned()))
     }
@@ -291,7 +291,7 @@ fn read(store: &dyn Store, ranges: &[PayloadRange]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Divide the wanted payloads into groups of [`PIECE`] bytes.
+/// Divide the wanted payloads into groups of at most [`PIECE`] bytes.
 fn groups(ranges: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
     let mut groups: Vec<Vec<PayloadRange>> = Vec::new();
     let mut room = 0;
@@ -317,11 +317,11 @@ fn groups(ranges: Vec<PayloadRange>) -> Vec<Vec<PayloadRange>> {
 }
 
 fn json(answer: &impl Serialize) -> Vec<u8> {
-    // Every key is a string and a Vec takes everything, so this does not fail.
+    // Every key is a string and writing to a Vec does not fail, so this does not fail.
     serde_json::to_vec(answer).unwrap_or_default()
 }
 
-/// Send bytes, unless the reader is gone or takes too long.
+/// Send bytes; return false if the reader is gone or takes too long.
 async fn write(send: &mut SendStream, bytes: Bytes, write_timeout: Duration) -> bool {
     let mut bytes = bytes;
     while !bytes.is_empty() {

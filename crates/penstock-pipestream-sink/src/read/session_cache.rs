@@ -1,21 +1,23 @@
-//! Closed sessions that were examined, so that dividing one into pieces does not read its list twice.
+//! A cache of examined closed sessions, so that dividing a session into pieces does not read its
+//! list twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::read::session::ClosedSession;
 
-/// Memory for examined sessions: about 60,000 of them. For one beyond that its list is read once more when it is divided
-/// into pieces, which reads it anyway.
+/// Memory for examined sessions, enough for about 60,000. Dividing any other session into pieces
+/// reads its list twice instead of once.
 pub(super) const MAX_BYTES: usize = 16 << 20;
-/// What a session takes in addition to its texts: the structs, and an entry in both collections.
+/// Bytes of a session in addition to its ID and offsets: the structs, and an entry in both
+/// collections.
 const OVERHEAD: usize = 192;
 
-/// Examined sessions, no more than fit. The oldest one makes room for the next.
+/// Examined sessions within a memory limit; a new one evicts the oldest.
 #[derive(Debug)]
 pub(super) struct SessionCache {
     sessions: HashMap<String, Arc<ClosedSession>>,
-    /// The IDs, in the order in which they came.
+    /// The sessions' IDs, oldest first.
     order: VecDeque<String>,
     bytes: usize,
     max_bytes: usize,
@@ -30,8 +32,8 @@ impl SessionCache {
         self.sessions.get(id).map(Arc::clone)
     }
 
-    /// Keep the first sessions of a list, as many as fit, and nothing else: they are divided in this order, and those
-    /// at the end would push out those that are needed first.
+    /// Replace the cache's content by the first sessions of a list, as many as fit. Callers divide
+    /// sessions in this order, so later ones must not evict those that are needed first.
     pub(super) fn fill(&mut self, sessions: &[ClosedSession]) {
         self.sessions.clear();
         self.order.clear();
@@ -44,8 +46,8 @@ impl SessionCache {
         }
     }
 
-    /// Keep a session, and forget the oldest ones that no longer fit. The last one stays, whatever its size: the next
-    /// request is likely to be about it.
+    /// Add a session, and evict the oldest ones that no longer fit. The new session stays whatever
+    /// its size, because the next request is likely to need it.
     pub(super) fn insert(&mut self, session: Arc<ClosedSession>) {
         if self.sessions.contains_key(&session.id) {
             return;
@@ -64,7 +66,7 @@ impl SessionCache {
     }
 }
 
-/// Return approximately how many bytes a session takes: its ID is there three times.
+/// Return the approximate memory of a session in bytes; the cache holds its ID three times.
 fn weight(session: &ClosedSession) -> usize {
     OVERHEAD
         .saturating_add(session.id.len().saturating_mul(3))
@@ -92,7 +94,8 @@ mod tests {
             assert!(cache.bytes <= cache.max_bytes && cache.sessions.len() == cache.order.len());
         }
         assert_eq!(kept(&cache), [97, 98, 99]);
-        // One with many replaced lines takes the room of others, and stays even if it alone is too large.
+        // A session with many replaced lines evicts others, and stays even if it alone exceeds the
+        // limit.
         cache.insert(Arc::new(session(1, 30)));
         assert_eq!(kept(&cache), [1, 99]);
         cache.insert(Arc::new(session(2, 1_000)));

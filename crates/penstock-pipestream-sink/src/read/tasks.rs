@@ -1,4 +1,4 @@
-//! Work of readers on the process's IO thread and its pool.
+//! Readers' work on the process's IO thread and its pool.
 
 use penstock_io::{DriverError as _, runtime};
 use tokio::task::{JoinHandle, spawn_blocking};

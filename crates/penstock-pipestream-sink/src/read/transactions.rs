@@ -1,9 +1,10 @@
-//! Closed sessions as readers see them: those of a transaction all together, or none.
+//! Closed sessions as readers see them: all sessions of a transaction, or none.
 //!
-//! A commit closes the sessions of its transaction one after another, and may be killed between two of them. Its
-//! record, which is written first, names them all, and a marker stays next to it for each that is not closed yet (see
-//! the sink). As long as there is such a marker, nothing of the transaction is read. Each owner of a transaction's name
-//! has a separate record, and is examined separately.
+//! A commit closes the sessions of its transaction one after another, and a crash may stop it
+//! between two of them. Its record, which is written first, names all of them, and each session
+//! that is not closed yet has a marker next to the record (see the sink). While such a marker
+//! exists, readers see no session of the transaction. Each owner of a transaction's name has a
+//! separate record, which is examined separately.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,17 +14,17 @@ use crate::read::plan::examine_list;
 use crate::read::session::{ClosedSession, ListedSession};
 use crate::read::store::Store;
 
-/// Closed sessions, divided.
+/// Closed sessions, divided by whether they may be read.
 #[derive(Debug, Default)]
 pub(super) struct ClosedSessions {
-    /// Sessions to be read, in the order in which they ended.
+    /// Sessions that may be read, in the order in which they ended.
     pub(super) whole: Vec<ListedSession>,
     /// Sessions whose transaction is still being closed.
     pub(super) held: Vec<ListedSession>,
 }
 
-/// Divide the sessions that were found closed. Those that are `known` need no second look; `examine` examines one that was
-/// not found: it may have been closed since.
+/// Divide the sessions that were found closed. Sessions that are `known` are not examined again;
+/// `examine` examines a session that was not found, because it may have been closed since.
 pub(super) fn divide(
     store: &dyn Store,
     found: Vec<ListedSession>,
@@ -52,8 +53,8 @@ pub(super) fn divide(
                 divided.whole.extend(mine);
                 continue;
             }
-            // A marker is removed after the last line of its session was written: so a session without one is closed by
-            // now, or gone.
+            // A marker is removed after the last line of its session was written, so a session
+            // without one is closed by now, or was removed.
             let prepared = match &prepared {
                 Some(prepared) => prepared,
                 None => prepared.insert(store.prepared(&key)?),
@@ -67,7 +68,7 @@ pub(super) fn divide(
                 divided.whole.extend(examine(&session)?);
             }
         }
-        // A record that is gone belonged to a transaction that had ended.
+        // No record names these sessions: a record is removed only after its transaction has ended.
         divided.whole.extend(found);
     }
     divided.whole.sort_by(|one, other| (one.modified, &one.session.id).cmp(&(other.modified, &other.session.id)));
@@ -78,8 +79,8 @@ pub(super) fn divide(
 ///
 /// # Errors
 ///
-/// Where a list is damaged: a reader of a whole sink must not miss the rows of a session without an error. The error
-/// names the file.
+/// An error that names the file, if a list is damaged: a reader of a whole sink must not miss the
+/// rows of a session silently.
 pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
     let mut found = Vec::new();
     for name in store.sessions()? {
@@ -89,14 +90,15 @@ pub fn closed_sessions(store: &dyn Store) -> Result<Vec<ClosedSession>> {
     Ok(divided.whole.into_iter().map(|found| found.session).collect())
 }
 
-/// Return one of them; `None` where it is not closed with 0, or its transaction is still being closed.
+/// Return one closed session; `None` if it is not closed with 0, or if its transaction is still
+/// being closed.
 pub fn closed_session(store: &dyn Store, session: &str) -> Result<Option<ClosedSession>> {
     let Some(found) = examine_list(store, session)? else { return Ok(None) };
     if let Some(key) = &found.transaction
         && let Some(members) = store.committed(key)?.into_iter().find(|members| members.iter().any(|it| it == session))
     {
         for prepared in store.prepared(key)?.iter().filter(|prepared| members.contains(prepared)) {
-            // A server may have been killed between the last line and its marker.
+            // A crash may have come between writing a session's last line and removing its marker.
             let list = store.list(prepared)?;
             if list.map_or(Ok(None), |list| closed(store, prepared, list.length))?.is_none() {
                 return Ok(None);
@@ -137,7 +139,8 @@ mod tests {
                 ["bad", "cut"].into_iter().find(|name| error.contains(&format!("{name}/entities.jsonl"))).unwrap();
             assert!(error.contains(&format!("is damaged at byte {}: ", LINE.len())), "{error}");
             assert!(error.contains(&format!("move {named} out of the sink")), "{error}");
-            // A reader that follows gets the others; the server's log names this one.
+            // A reader that follows the sink gets the other sessions; the process's log names this
+            // one.
             assert_eq!(ids(Ok(Journal::new(store.clone()).unwrap().follow(0, 10).unwrap().sessions)), ["good"]);
             fs::rename(dir.path().join(named), dir.path().join(format!("{named}.damaged"))).unwrap();
         }
@@ -156,7 +159,7 @@ mod tests {
         fs::write(&order, text.clone() + "{\"session\":\n").unwrap();
         let error = Journal::new(store.clone()).unwrap().follow(0, 10).unwrap_err().to_string();
         assert!(error.contains("damaged after the first 1: ") && error.contains("closed.jsonl"), "{error}");
-        // Half a line is no damage: the process that wrote it was killed.
+        // Half a line is not damage: the process that was writing it was killed.
         fs::write(&order, text + "{\"session\":").unwrap();
         assert_eq!(Journal::new(store).unwrap().follow(0, 10).unwrap().length, 1);
     }

@@ -4,15 +4,15 @@
 //! answers with one byte, 0 or 1, and then
 //!
 //! ```text
-//! 1  why not, in words
+//! 1  the reason for the refusal, as text
 //! 0  HELLO, SESSIONS, PLAN, CLAIMS: a JSON object
 //!    ROWS: 4 bytes, big-endian: the length of a JSON object; that object, {"lines": L, "sizes": [N or null, ...],
 //!    "next": OFFSET or null}; L bytes of the list; then the contents, concatenated
 //! ```
 //!
-//! The first request must be HELLO with the read key; a wrong one ends the connection. Answers are bounded:
-//! each has a limited number of sessions, pieces and rows, and the reader continues with further requests. The server keeps no state for a
-//! reader between requests.
+//! The first request must be HELLO with the read key; the server closes the connection after any
+//! other. Each answer has a limited number of sessions, pieces and rows, and the reader continues
+//! with further requests. The server keeps no state for a reader between requests.
 
 use penstock_pipestream::{SessionId, Status};
 use penstock_pipestream_net::{ClaimCheck, ClaimDetails, ClaimRow};
@@ -23,15 +23,15 @@ use crate::read::plan::Piece;
 /// The protocol's name in the handshake.
 pub(super) const ALPN: &[u8] = b"penstock-sink/1";
 
-/// A request has no more bytes.
+/// Maximum length of a request in bytes.
 pub(super) const MAX_REQUEST: usize = 64 << 10;
-/// Maximum length of an answer, except for that to ROWS.
+/// Maximum length of an answer in bytes, except the answer to ROWS.
 pub(super) const MAX_RESPONSE: usize = 16 << 20;
-/// Sessions and pieces of an answer.
+/// Maximum number of sessions, pieces or claim checks in an answer.
 pub(super) const MAX_ITEMS: usize = 4_096;
-/// Rows of an answer.
+/// Maximum number of rows in an answer.
 pub(super) const MAX_ROWS: usize = 65_536;
-/// Bytes of an answer with more than one row.
+/// Maximum size in bytes of an answer with more than one row.
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 /// Number of bytes of claim checks at which an answer is full.
@@ -52,11 +52,11 @@ pub(super) const CODE_SLOW: u32 = 3;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Request {
-    /// Authenticates the reader.
+    /// Authentication of the reader.
     Hello { key: String },
     /// Closed sessions, from a position of the journal.
     Sessions { after: u64, max: usize },
-    /// Claim checks of the server, by expiry and ID, after this one.
+    /// Claim checks of the server after this one, ordered by expiry and ID.
     Claims { expires: u64, claim: u64, max: usize },
     /// Division of a session, from a position in its list.
     Plan {
@@ -88,7 +88,7 @@ pub(super) struct Welcome {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ClaimsResponse {
     pub(super) claims: Vec<ClaimItem>,
-    /// Whether there are others.
+    /// Whether further claim checks follow.
     pub(super) more: bool,
 }
 
@@ -126,7 +126,7 @@ impl TryFrom<ClaimItem> for ClaimRow {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlanResponse {
-    /// Start, end, rows, bytes.
+    /// The start, end, rows and bytes of each piece.
     pub(super) pieces: Vec<(u64, u64, u64, u64)>,
     pub(super) next: Option<u64>,
 }

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use crate::references::object::{Object, file_error, store_error};
 use crate::{Misuse, Result};
 
-/// A prefix that objects may be fetched from.
+/// A prefix below which objects may be fetched.
 #[derive(Debug, Clone)]
 pub(super) struct AllowedPrefix {
     prefix: Location,
@@ -43,7 +43,8 @@ impl AllowedPrefix {
         &self.prefix
     }
 
-    /// Return the object, which is below this prefix, if it is what it must be.
+    /// Return the object at `at`, which is below this prefix, if it is as expected and not longer
+    /// than `max`.
     pub(super) async fn find(&self, at: &Location, expected: &ExpectedObject, max: u64) -> core::Result<Object> {
         let object = match &self.source {
             Source::Files(root) => self.find_file(root, at, expected).await,
@@ -77,8 +78,9 @@ impl AllowedPrefix {
     }
 }
 
-/// Open a file below a folder. Neither the file nor a folder on the path may be a link, whatever another process
-/// renames meanwhile: each step starts from the folder that is open. Opening does not wait for a pipe's writer.
+/// Open a file below a folder. Neither the file nor a folder on the path may be a link, even if
+/// another process renames them in the meantime: each step starts from the open folder. Opening a
+/// pipe does not wait for its writer.
 fn open_below(root: &FilePath, relative: &str) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open, openat};
 
@@ -147,7 +149,7 @@ mod tests {
         for relative in ["a/up/secret", "a/link", "a/b/inside", "a/nothing"] {
             assert!(read(&root, relative).is_err(), "{relative}");
         }
-        // A path that the operator names may be a link itself.
+        // The folder that the operator names may be a link itself.
         symlink(&root, dir.path().join("named")).unwrap();
         assert_eq!(read(&dir.path().join("named"), "a/b/file").unwrap(), "file");
     }

@@ -1,7 +1,7 @@
 use penstock_pipestream::{self as core, ObjectError, PayloadCheck};
 use sha2::{Digest as _, Sha256};
 
-/// Check that bytes are those that were promised: by a header, or by a reference.
+/// The check that bytes match a header or a reference.
 #[derive(Debug)]
 pub(crate) enum Check {
     /// An entity's payload.
@@ -10,7 +10,7 @@ pub(crate) enum Check {
     Object(ObjectCheck),
 }
 
-/// Counts and hashes an object as it arrives.
+/// The state of an object's check, which counts and hashes the bytes as they arrive.
 #[derive(Debug)]
 pub(crate) struct ObjectCheck {
     length: u64,
@@ -20,12 +20,12 @@ pub(crate) struct ObjectCheck {
 }
 
 impl Check {
-    /// Create the check of an object of this length, and with this SHA-256 where one is given.
+    /// Create the check of an object of this length and, if given, with this SHA-256.
     pub(super) fn object(length: u64, sha256: Option<[u8; 32]>) -> Self {
         Self::Object(ObjectCheck { length, sha256, seen: 0, hash: Sha256::new() })
     }
 
-    /// Create the check of bytes that have arrived, to count and hash them.
+    /// Create a check that counts and hashes bytes that are already verified.
     pub(crate) fn kept(bytes: &[u8]) -> Self {
         Self::object(bytes.len() as u64, None)
     }
@@ -45,7 +45,7 @@ impl Check {
         }
     }
 
-    /// Finish after all bytes: return their digest, if it is correct.
+    /// Finish after all bytes. Return their digest, if it is correct.
     pub(crate) fn finish(self) -> core::Result<[u8; 32]> {
         match self {
             Self::Payload(check) => check.finish(),

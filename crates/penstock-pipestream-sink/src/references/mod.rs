@@ -1,13 +1,14 @@
-//! Entities whose payload refers to an object: kept as they arrive, or fetched (sections 7.3 and 10.9).
+//! Entities whose payload refers to an object: stored as they arrive, or fetched (sections 7.3 and
+//! 10.9).
 //!
 //! ```text
 //!  the message, verified ──► parsed, its keys checked ──► keep:  stored as it is
 //!                                                    └──► fetch: below an allowed prefix? ──► read, checked ──► stored
 //! ```
 //!
-//! The operator of a receiver decides from where it fetches: only below the prefixes that the operator has named, at
-//! the endpoints and with the credentials that the operator has configured. Of the reference only bucket, key and
-//! version count; its region is a hint for other receivers.
+//! A receiver fetches only below the prefixes that its operator has named, at the endpoints and
+//! with the credentials that the operator has configured. Only bucket, key and version of a
+//! reference count; its region is a hint for other receivers.
 
 mod allowed;
 mod check;
@@ -26,13 +27,13 @@ pub(crate) use self::check::Check;
 pub(crate) use self::object::Object;
 use crate::Result;
 
-/// Handling of references at a receiver.
+/// How a receiver handles references.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct References {
-    /// Prefixes from which it may fetch; none: it keeps the messages.
+    /// The prefixes from which objects are fetched; `None`: messages are kept.
     fetching: Option<Fetching>,
-    /// Providers whose keys may have wrapped an object's. Not set: messages that are kept are not examined, and
-    /// encrypted objects are not fetched.
+    /// Providers whose keys may have wrapped an object's key. `None`: kept messages are not
+    /// examined, and encrypted objects are not fetched.
     approved: Option<KeyProviders>,
 }
 
@@ -54,14 +55,15 @@ impl References {
         Ok(Self { fetching: Some(Fetching { allowed, max_bytes }), approved: None })
     }
 
-    /// Accept only objects whose keys are these providers', kept or fetched: `PROVIDER` or `PROVIDER=KEY`.
+    /// Accept only objects whose keys are from these providers, kept or fetched: `PROVIDER` or
+    /// `PROVIDER=KEY`.
     pub(crate) fn with_key_providers(mut self, approved: &[String]) -> Result<Self> {
         self.approved = Some(KeyProviders::parse(approved)?);
         Ok(self)
     }
 
-    /// Take the verified payload of an entity that refers to an object: return the fields of its line, and the object
-    /// if it is to be fetched.
+    /// Accept the verified payload of an entity that refers to an object. Return the fields of the
+    /// entity's line, and the object if it has to be fetched.
     pub(crate) async fn take(&self, message: Bytes) -> core::Result<(ReferenceFields, Option<Object>)> {
         let reference = Reference::decode(message.clone())?;
         match (&self.approved, &self.fetching) {
@@ -81,22 +83,23 @@ impl References {
     }
 }
 
-/// Return whether an entity refers to an object; if so, whether its header is permitted.
+/// Return `None` if the entity refers to no object, else whether its header is permitted.
 pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
     (header.content_type == CONTENT_TYPE).then(|| check_no_data_key("the header's metadata", &header.metadata))
 }
 
-/// Content that is stored for a reference.
+/// The content that is stored for a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Stored {
     /// The message itself.
     Message,
-    /// The object's bytes, and the message in a file next to them, because a wrapped key is stored nowhere else.
+    /// The object's bytes, and the message in a file next to them, because a wrapped key is stored
+    /// nowhere else.
     Object,
 }
 
-/// The fields of a sink's line about an entity that refers to an object. No key material.
+/// The fields of a sink's line about an entity that refers to an object, without key material.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReferenceFields {
     provider: Option<String>,
@@ -111,7 +114,7 @@ pub(crate) struct ReferenceFields {
     message: RedactedMessage,
 }
 
-/// The key that has wrapped the object's.
+/// The key that has wrapped the object's key.
 #[derive(Debug, Serialize)]
 struct KeyName {
     algorithm: Option<String>,
@@ -119,7 +122,7 @@ struct KeyName {
     key_id: Option<String>,
 }
 
-/// A message, which may hold a wrapped key.
+/// A message whose bytes are hidden in debug output, because it may contain a wrapped key.
 struct RedactedMessage(Bytes);
 
 impl fmt::Debug for RedactedMessage {
@@ -148,7 +151,7 @@ impl ReferenceFields {
         }
     }
 
-    /// Return the content type of the stored bytes, where that is not the header's.
+    /// Return the content type of the stored bytes, if it is not the header's.
     pub(crate) fn content_type(&self) -> Option<&str> {
         match self.stored {
             Stored::Message => None,
@@ -156,7 +159,8 @@ impl ReferenceFields {
         }
     }
 
-    /// Return the name of the message next to the bytes of `file`, and the message, where the object was fetched.
+    /// Return the message and the name of its file next to the bytes of `file`, if the object was
+    /// fetched.
     pub(crate) fn message_file(&self, file: &str) -> Option<(String, Bytes)> {
         (self.stored == Stored::Object).then(|| (format!("{file}.reference"), self.message.0.clone()))
     }

@@ -12,11 +12,11 @@ use tokio::task::spawn_blocking;
 
 use crate::references::check::Check;
 
-/// Number of bytes that are requested from a store at a time: one request has a minute.
+/// Number of bytes that one request to a store asks for: a request has a timeout of a minute.
 const RANGE: u64 = 8 << 20;
 const READ_SIZE: u64 = 128 << 10;
 
-/// An object that may be fetched, and how far it has been.
+/// An object that may be fetched, and how much of it was fetched.
 pub(crate) struct Object {
     name: String,
     source: Source,
@@ -26,7 +26,7 @@ pub(crate) struct Object {
 }
 
 enum Source {
-    /// `None` while it is being read.
+    /// `None` while the file is being read.
     File(Option<File>),
     Store {
         store: Arc<dyn ObjectStore>,
@@ -52,18 +52,18 @@ impl Object {
         Self { name, source, length: meta.size, offset: 0, sha256: expected.sha256 }
     }
 
-    /// Return how many bytes it has.
+    /// Return the object's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.length
     }
 
-    /// Return the check that its bytes must pass.
+    /// Return the check that the object's bytes must pass.
     pub(crate) fn check(&self) -> Check {
         Check::object(self.length, self.sha256)
     }
 
-    /// Return the next bytes; `None` at the end. All of them belong to the same object: one that is replaced in the
-    /// meantime is an error.
+    /// Return the next bytes, or `None` at the end. All of them belong to the same object of a
+    /// store: if it is replaced in the meantime, this fails.
     pub(crate) async fn next(&mut self) -> core::Result<Option<Bytes>> {
         if self.offset >= self.length {
             return Ok(None);
@@ -101,7 +101,8 @@ async fn read(slot: &mut Option<File>) -> io::Result<Bytes> {
     Ok(piece.into())
 }
 
-/// Return the error that a peer is sent for a store's error: no internal details. The log has the rest.
+/// Return the error to send to a peer for a store's error, without internal details. The log has
+/// the rest.
 pub(super) fn store_error(name: &str, error: &object_store::Error) -> core::Error {
     if matches!(error, object_store::Error::NotFound { .. }) {
         return missing(name);

@@ -1,14 +1,15 @@
-//! The transaction that the entities of a session name.
+//! Transactions: the sessions that a client commits or aborts together.
 //!
 //! ```text
-//!  entities with metadata penstock.transaction = KEY ──► the session is Prepared at its end, not closed or read
-//!  an entity of type COMMIT, same metadata           ──► the sessions that it lists are closed with 0, all or none
-//!  an entity of type ABORT                           ──► they are closed with [`GIVEN_UP`]
+//!  entities with metadata penstock.transaction = KEY ──► the session is prepared at its end, not closed or read
+//!  an entity of type COMMIT, same metadata           ──► all sessions that it lists are closed with 0, or none
+//!  an entity of type ABORT, same metadata            ──► they are closed with [`GIVEN_UP`]
 //! ```
 //!
-//! Orders are carried out if they come from the [`Owner`] of the sessions.
+//! An order is carried out only if it comes from the [`Owner`] of the sessions.
 //!
-//! Nothing here is stored: each kind of sink makes a key's record durable in its own way.
+//! This module stores nothing: each kind of sink makes a transaction's record durable in its own
+//! way.
 
 pub(crate) mod owner;
 
@@ -23,27 +24,32 @@ use crate::format::names::{id_of, is_session_id};
 use crate::format::{ABORT, COMMIT, TRANSACTION as KEY};
 use crate::transactions::owner::{Owner, owner_hash, token_hash};
 
-/// Number of micro-batches whose records are kept for each query: as many as Spark's checkpoints have.
+/// Number of micro-batches whose records are kept for each query: as many as Spark's checkpoints
+/// hold.
 pub(crate) const KEPT_BATCHES: u64 = 100;
-/// Age of a job's commit at which it is not repeated any more, and none of its tasks still runs.
+/// Age of a job's commit from which on the commit is not repeated, and none of the job's tasks
+/// still runs.
 pub(crate) const JOB_RETENTION: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// The longest name of a transaction.
+/// Maximum number of bytes of a transaction's name.
 const MAX_KEY: usize = 256;
-/// The longest order: half a million sessions.
+/// Maximum number of bytes of an order: enough for almost half a million sessions.
 pub(crate) const MAX_ORDER: u64 = 16 << 20;
 
-/// An order names a session that has not ended yet: repeat it. One of the codes for private use.
+/// Code for an order that names a session that has not ended yet: the client has to repeat the
+/// order. For private use.
 const STILL_OPEN: ErrorCode = ErrorCode::Other(0x40);
-/// Code with which a session is closed that will never be read: its transaction was given up, or committed without it.
+/// Code that closes a session that will never be read: its transaction was given up, or committed
+/// without it.
 pub(crate) const GIVEN_UP: ErrorCode = ErrorCode::Other(0x41);
 
-/// A commit names other sessions than those the transaction was committed with. For private use.
+/// Code for a commit that names other sessions than those with which the transaction was committed.
+/// For private use.
 const COMMITTED: ErrorCode = ErrorCode::Other(0x43);
-/// An order names no session, or its sender is not the owner. For private use.
+/// Code for an order that names no session, or whose sender is not the owner. For private use.
 const REFUSED: ErrorCode = ErrorCode::Other(0x44);
 
-/// A name, and its owner.
+/// The name of a transaction, and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transaction {
     pub(crate) key: Arc<str>,
@@ -59,9 +65,10 @@ pub(crate) struct TransactionCommand {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TransactionAction {
-    /// Make these sessions readable; where `exclusive`, only if no other owner has committed anything of the name.
+    /// Make these sessions readable; if `exclusive`, only if no other owner has committed a
+    /// transaction of this name.
     Commit { sessions: Vec<String>, exclusive: bool },
-    /// Never read these sessions, or any that are prepared.
+    /// Make sure that these sessions are never read; `None`: all that are prepared.
     Abort(Option<Vec<String>>),
 }
 
@@ -74,13 +81,13 @@ struct Payload {
     exclusive: bool,
 }
 
-/// Record of a commit in a sink.
+/// The record of a commit in a sink.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) transaction: String,
-    /// The names of their folders.
+    /// The names of the sessions' folders.
     pub(crate) sessions: Vec<String>,
-    /// The kind of its owner; none where it was written by a server without owners.
+    /// The kind of the owner; `None` if a server without owners has written the record.
     #[serde(default)]
     owner: Option<String>,
 }
@@ -90,25 +97,25 @@ impl Record {
         Self { transaction: of.key.to_string(), sessions, owner: Some(of.owner.kind().to_owned()) }
     }
 
-    /// Return whether a server wrote it that knew no owners.
+    /// Return whether a server that knew no owners has written the record.
     pub(crate) fn has_no_owner(&self) -> bool {
         self.owner.is_none()
     }
 
-    /// Return whether a commit of these sessions is a repetition of the same one.
+    /// Return whether a commit of these sessions repeats the recorded one.
     pub(crate) fn is_of(&self, sessions: &[String]) -> bool {
         let ids = |names: &[String]| names.iter().map(|name| id_of(name).to_owned()).collect::<BTreeSet<String>>();
         ids(&self.sessions) == ids(sessions)
     }
 }
 
-/// Return whether an entity is an order, and no data.
+/// Return whether an entity is an order rather than data.
 pub(crate) fn is_order(header: &EntityHeader) -> bool {
     matches!(header.content_type.as_str(), COMMIT | ABORT)
 }
 
 impl TransactionCommand {
-    /// Read an order that came from the client with this certificate. Names of sessions become names of folders, so
+    /// Parse an order from a client with this certificate. Session names become folder names, so
     /// they are validated strictly.
     pub(crate) fn parse(header: &EntityHeader, payload: &[u8], certificate: Option<[u8; 32]>) -> Result<Self, Reason> {
         let Some(key) = header.metadata.get(KEY) else {
@@ -129,7 +136,7 @@ impl TransactionCommand {
         Ok(Self { of: Transaction { key: key.as_str().into(), owner }, act })
     }
 
-    /// Return the sessions that it names.
+    /// Return the sessions that the order names.
     pub(crate) fn sessions(&self) -> Option<&[String]> {
         match &self.act {
             TransactionAction::Commit { sessions, .. } => Some(sessions),
@@ -137,7 +144,7 @@ impl TransactionCommand {
         }
     }
 
-    /// Refuse an order that names too little, whatever is prepared.
+    /// Refuse an order that names too little, regardless of which sessions are prepared.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         match (&self.act, &self.of.owner) {
             (TransactionAction::Commit { sessions, .. }, _) if sessions.is_empty() => {
@@ -151,7 +158,8 @@ impl TransactionCommand {
     }
 }
 
-/// The folders of prepared sessions by the IDs of these. An order may name half a million.
+/// The folders of prepared sessions by session ID, because an order may name half a million
+/// sessions.
 pub(crate) struct Prepared<'a>(HashMap<&'a str, Vec<&'a String>>);
 
 impl<'a> Prepared<'a> {
@@ -163,13 +171,14 @@ impl<'a> Prepared<'a> {
         Self(by_id)
     }
 
-    /// Return the folders of a session; `None` if it is not prepared.
+    /// Return the folders of a session, or `None` if it is not prepared.
     pub(crate) fn folders(&self, session: &str) -> Option<impl Iterator<Item = String>> {
         self.0.get(session).map(|folders| folders.iter().map(|folder| (*folder).clone()))
     }
 }
 
-/// Return the folders among those that are prepared of the sessions that a commit names; or the first that has none.
+/// Return the prepared folders of the sessions that a commit names, or the first session that has
+/// none.
 pub(crate) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<String>, String> {
     let prepared = Prepared::new(prepared);
     let mut folders = Vec::with_capacity(sessions.len());
@@ -181,32 +190,32 @@ pub(crate) fn resolve(sessions: &[String], prepared: &[String]) -> Result<Vec<St
     Ok(folders)
 }
 
-/// Writer that a transaction belongs to, according to the names that Spark's writers use.
+/// The writer that a transaction belongs to, derived from the names that Spark's writers use.
 ///
-/// A record prevents a transaction that is run again from being committed twice, so it may be removed only where that
-/// cannot happen. Micro-batches have numbers, Spark runs one only when all before it are done, and can be set back by
-/// no more than the [`KEPT_BATCHES`] that its checkpoint has. A job without a chosen name has a name that cannot be used again:
-/// it needs its record as long as its driver and its tasks run. Only its owner knows whether a transaction with a
-/// chosen name will be run again.
+/// A record prevents a second commit of a transaction that is run again, so it may be removed only
+/// if that cannot happen. Micro-batches have numbers: Spark runs one only after all before it are
+/// done, and can be set back by at most the [`KEPT_BATCHES`] that its checkpoint holds. A job
+/// without a chosen name has a unique name: its record is needed only while its driver and its
+/// tasks run. Whether a transaction with a chosen name will be run again, only its owner knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin<'a> {
-    /// A query's, and no other.
+    /// A micro-batch of one query.
     MicroBatch { query: &'a str, number: u64 },
-    /// One job's, and no other's.
+    /// A single job with a unique name.
     Job,
-    /// A name that a user has chosen.
+    /// A user-chosen name.
     Named,
 }
 
 /// Return the origin of a transaction, from its name.
 pub(crate) fn origin(transaction: &str) -> Origin<'_> {
     let Some(rest) = transaction.strip_prefix("spark/") else { return Origin::Named };
-    // Without hyphens: no query's ID looks like that.
+    // This ID has no hyphens, unlike a query's.
     if is_session_id(rest) {
         return Origin::Job;
     }
     let Some((query, number)) = rest.split_once('/') else { return Origin::Named };
-    // A query's ID is a UUID; what users name their batch jobs does not look like that.
+    // A query's ID is a UUID; users do not name batch jobs like that.
     let is_uuid = query.len() == 36 && query.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     match number.parse() {
         Ok(number) if is_uuid => Origin::MicroBatch { query, number },
@@ -214,13 +223,14 @@ pub(crate) fn origin(transaction: &str) -> Origin<'_> {
     }
 }
 
-/// The transaction that a session belongs to: its first entity names it, and the others do not contradict it.
+/// The transaction that a session belongs to: its first entity names it, and later entities must
+/// not contradict it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) enum Membership {
     #[default]
     Unknown,
     None,
-    /// The owner is the client that knows the token of this hash, once an entity has named it.
+    /// `owner` is the hash of the owner's token, once an entity has named it.
     Of {
         key: Arc<str>,
         owner: Option<[u8; 32]>,
@@ -228,7 +238,7 @@ pub(crate) enum Membership {
 }
 
 impl Membership {
-    /// Admit an entity, or return why it cannot be one of this session's.
+    /// Admit an entity, or return why it does not fit this session.
     pub(crate) fn admit(&mut self, key: EntityKey, header: &EntityHeader) -> Result<(), Reason> {
         if is_order(header) {
             return Ok(());
@@ -243,14 +253,14 @@ impl Membership {
             (Self::None, None) => {}
             (Self::Of { key: own, owner }, Some(of)) if **own == *of => match (*owner, owner_hash(header)?) {
                 (_, None) => {}
-                // The first entities name it.
+                // Only the first entities need to name the owner.
                 (None, owner @ Some(_)) => *self = Self::Of { key: Arc::clone(own), owner },
                 (Some(one), Some(other)) if one == other => {}
                 (Some(_), Some(_)) => {
                     return Err(invalid("the session's earlier entities name another owner".to_owned()));
                 }
             },
-            // Entities below a root belong to its transaction.
+            // Descendants of a root belong to the root's transaction.
             (Self::Of { .. }, None) if key.scope > 1 => {}
             (Self::Of { .. }, None) => return Err(invalid(format!("the session's entities have the metadata {KEY}"))),
             (Self::None | Self::Of { .. }, Some(of)) => {
@@ -260,7 +270,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Return the transaction that the session of a client with this certificate belongs to.
+    /// Return the session's transaction, for a client with this certificate.
     pub(crate) fn transaction(&self, certificate: Option<[u8; 32]>) -> Option<Transaction> {
         match self {
             Self::Unknown | Self::None => None,
@@ -271,42 +281,43 @@ impl Membership {
     }
 }
 
-/// The end of a session's list.
+/// How a session's list has to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListEnd {
-    /// The list lacks a line, or the session has not ended: no last line.
+    /// No last line: the list lacks a line, or the session has not ended.
     Incomplete,
-    /// The list has its last line.
+    /// The list already has its last line.
     Listed,
-    /// The last line, with this code.
+    /// A last line with this code.
     Closed(ErrorCode),
-    /// No last line before the transaction is committed.
+    /// No last line until the transaction is committed.
     Prepared(Transaction),
 }
 
-/// The state of a transaction at the end of one of its sessions.
+/// The result of preparing a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PrepareOutcome {
-    /// The session waits for the commit.
+    /// The session is prepared, and waits for the commit.
     Prepared,
-    /// It was committed without this session.
+    /// The transaction was committed without this session.
     TooLate,
 }
 
 /// Why an order was not carried out.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// It names a session that does not belong to the transaction.
+    /// The order names a session that does not belong to the transaction.
     Unknown(String),
-    /// It names a session that has not ended.
+    /// The order names a session that has not ended.
     StillOpen(String),
     /// The transaction was committed with other sessions.
     Committed,
-    /// One of its sessions was given up while it was being committed, so none of them is read.
+    /// One of the sessions was given up while the transaction was being committed, so none of them
+    /// is read.
     GivenUp,
-    /// It names no session, or its sender is not the owner; with the reason.
+    /// The order names no session, or its sender is not the owner; with the reason.
     Refused(String),
-    /// The disk, or the store.
+    /// The disk or the store failed.
     Storage(std::io::Error),
 }
 
@@ -353,7 +364,7 @@ impl Refusal {
     }
 }
 
-/// Return why a first commit is refused.
+/// Return the refusal of a first commit because of another owner's record.
 pub(crate) fn committed_by_another(record: &Record) -> Refusal {
     Refusal::Refused(if record.has_no_owner() {
         "it was committed before this sink recorded owners, so it is unknown whether it contains these rows; an \
@@ -364,7 +375,7 @@ pub(crate) fn committed_by_another(record: &Record) -> Refusal {
     })
 }
 
-/// Return why an order about another owner's session is refused.
+/// Return the refusal of an order about another owner's session.
 pub(crate) fn prepared_by_another(session: &str) -> Refusal {
     Refusal::Refused(format!("the session {session} was prepared by another owner"))
 }

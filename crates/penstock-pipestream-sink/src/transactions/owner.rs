@@ -1,15 +1,15 @@
 //! The owner of a transaction.
 //!
 //! ```text
-//!  a session's entities: penstock.transaction-owner = SHA-256 of a token, in hex ──► the owner is who knows the token
-//!  else the client has shown a certificate                                      ──► the owner is who has its key
-//!  neither                                                                      ──► anyone who knows the sessions' IDs
+//!  a session's entities: penstock.transaction-owner = SHA-256 of a token, in hex ──► owner: a client with the token
+//!  else the client has shown a certificate                                      ──► owner: a client with its key
+//!  neither                                                                      ──► owner: any client with the sessions' IDs
 //!
 //!  an order:             penstock.transaction-token = the token, 16 to 256 bytes ──► replaced by its SHA-256 on arrival
 //! ```
 //!
-//! Only hashes are stored. Transactions of one name and different owners have separate folders, and do not affect one
-//! another.
+//! Only hashes are stored. Transactions of the same name and different owners have separate
+//! folders, and do not affect each other.
 
 use std::hint::black_box;
 
@@ -23,16 +23,16 @@ use crate::format::OWNER;
 /// The owner of a transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Owner {
-    /// Unknown: any client that knows the sessions' IDs.
+    /// Any client that knows the sessions' IDs.
     Anyone,
-    /// The client with this certificate: its SHA-256.
+    /// A client with the certificate of this SHA-256.
     Certificate([u8; 32]),
     /// A client that knows the token of this SHA-256.
     Token([u8; 32]),
 }
 
 impl PartialEq for Owner {
-    /// Compare in constant time, so that the time does not reveal where the difference is.
+    /// Compare in constant time, so that the duration does not reveal where the digests differ.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Anyone, Self::Anyone) => true,
@@ -48,7 +48,7 @@ impl PartialEq for Owner {
 impl Eq for Owner {}
 
 impl Owner {
-    /// Return the owner from the token, otherwise from the certificate.
+    /// Return the owner with this token, else with this certificate.
     pub(crate) fn of(token: Option<[u8; 32]>, certificate: Option<[u8; 32]>) -> Self {
         match (token, certificate) {
             (Some(token), _) => Self::Token(token),
@@ -57,7 +57,7 @@ impl Owner {
         }
     }
 
-    /// Return its kind, as records contain it.
+    /// Return the owner's kind, as records name it.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Anyone => "anyone",
@@ -66,7 +66,8 @@ impl Owner {
         }
     }
 
-    /// Return the folder of its sessions below that of the transaction's name; none where there is no owner.
+    /// Return the folder of the owner's sessions, relative to that of the transaction's name;
+    /// `None` for [`Anyone`](Self::Anyone).
     pub(crate) fn folder(&self) -> Option<String> {
         let digest = match self {
             Self::Anyone => return None,
@@ -76,12 +77,12 @@ impl Owner {
     }
 }
 
-/// Return whether a folder below that of a transaction's name is an owner's.
+/// Return whether a folder in that of a transaction's name is an owner's.
 pub(crate) fn is_owner_folder(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Return the hash by which an entity names its session's owner.
+/// Return the hash by which an entity names the owner of its session's transaction.
 pub(crate) fn owner_hash(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     match header.metadata.get(OWNER) {
         None => Ok(None),
@@ -89,7 +90,7 @@ pub(crate) fn owner_hash(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reas
     }
 }
 
-/// Return the hash of the token that an order shows.
+/// Return the hash of the token that an order contains.
 pub(crate) fn token_hash(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reason> {
     match header.metadata.get(PROOF) {
         None => Ok(None),
@@ -99,7 +100,7 @@ pub(crate) fn token_hash(header: &EntityHeader) -> Result<Option<[u8; 32]>, Reas
     }
 }
 
-/// Parse a digest; only lower-case digits are accepted, because the digest names an owner's folder.
+/// Parse a digest. Accept only lower-case digits, because the digest names an owner's folder.
 fn digest(text: &str) -> Option<[u8; 32]> {
     if is_owner_folder(text) { hex::decode(text) } else { None }
 }

@@ -11,7 +11,8 @@ fn session_folder(pair: &Pair) -> String {
     names.next().unwrap().unwrap().file_name().into_string().unwrap()
 }
 
-/// Expect, after the test, only the log, with one FAILED line that has this reason, and the line that closes it.
+/// Expect only the log to be left, with one FAILED line that has this reason, and the line that
+/// closes it.
 fn expect_one_failure(pair: &Pair, reason: &str) {
     let session = session_folder(pair);
     let lines = log(&pair.sink(), &session);
@@ -22,7 +23,7 @@ fn expect_one_failure(pair: &Pair, reason: &str) {
     eventually("only the log stays", || files(&pair.sink()) == [format!("{session}/entities.jsonl")]);
 }
 
-/// The server lives on: another client's entity arrives.
+/// Expect the server to continue: another client's entity arrives.
 fn expect_undisturbed(pair: &Pair) {
     let session = pair.connect();
     let ticket = block(session.send(draft("text/plain"), penstock_pipestream_net::Payload::bytes(&b"x"[..]))).unwrap();
@@ -59,7 +60,8 @@ fn a_payload_longer_than_its_header_says_is_entity_invalid() {
             let mut peer = RawClient::agreed(&pair).await;
             let payload = vec![1; size];
             peer.send_frames(&[pending(1)]).await;
-            // Not finished: the server must not wait for the end to see it.
+            // The stream is not finished: the server must see the error without waiting for the
+            // stream's end.
             let _stream = peer.open(&header(1, &payload[1..]), &payload).await;
             peer.expect_failed(1, 0x05).await;
             peer.close().await;
@@ -290,7 +292,7 @@ fn held_streams_do_not_keep_out_the_announcement_that_they_wait_for() {
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
         let payload = vec![1; 1_000_000];
-        // More than the connection's window, none of it announced.
+        // The entities exceed the connection's window, and none of them is announced.
         for entity in 1..=50 {
             peer.stream(&header(entity, &payload), &payload).await;
         }

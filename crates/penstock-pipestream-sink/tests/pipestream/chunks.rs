@@ -54,7 +54,7 @@ fn chunks_may_come_in_any_order() {
 
 #[test]
 fn wrong_chunks_fail_their_entity_only() {
-    // Index, offset, bytes of each chunk of two.
+    // The index, offset and size of each of two chunks.
     let cases: [&[(u32, usize, usize)]; 5] = [
         &[(0, 0, 500), (0, 500, 500)],
         &[(0, 0, 500), (1, 400, 600)],

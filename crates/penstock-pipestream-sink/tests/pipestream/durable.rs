@@ -1,4 +1,5 @@
-//! Sessions of layer 2 that survive their process: both ends are started again on what is on disk.
+//! Sessions of layer 2 that survive their process: both ends are started again from the records on
+//! disk.
 
 use std::collections::HashSet;
 use std::fs;
@@ -130,7 +131,7 @@ pub(crate) fn whole() -> EntityDraft {
     EntityDraft { label: Bytes::from_static(b"the whole"), ..container() }
 }
 
-/// Each entity has one line, COMPLETE, and the bytes that were sent.
+/// Check that each entity has one line, COMPLETE, and the bytes that were sent.
 fn check_sink(home: &Home, session: &str, parts: usize) {
     let lines = log(&home.sink(), session);
     let (closed, lines) = lines.split_last().unwrap();
@@ -181,7 +182,7 @@ fn a_server_that_is_started_again_goes_on_and_nothing_is_stored_twice() {
     assert!(!client.resumed().unwrap());
 }
 
-/// Send the whole again, as every process does, and wait for so many parts.
+/// Send the whole again, as every process does, and wait for `wait_for` parts.
 pub(crate) fn send_again(client: &SessionHandle, wait_for: usize) -> (SentEntity, Vec<SentEntity>) {
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
     let parts = (0..PARTS).map(|number| part(&parent, number)).collect();
@@ -228,7 +229,7 @@ fn a_client_that_is_started_again_sends_only_what_is_not_terminal() {
     let received = home.server.as_ref().unwrap().counters().unwrap().entities;
     // Terminal entities were not sent again.
     assert!(received <= PARTS as u64 + 1 + PARTS as u64 / 2, "{received}");
-    // Its session has ended: the next one is new.
+    // The client's session has ended, so the next one is new.
     let client = home.connect_with_state();
     assert!(!client.resumed().unwrap());
     assert_ne!(client.id().unwrap(), session);
@@ -305,7 +306,7 @@ fn a_session_whose_client_does_not_return_ends_after_its_time() {
     let complete = lines.iter().filter(|line| line["status"] == "COMPLETE").count();
     assert_eq!(complete, 1, "{lines:?}");
     eventually("the folder of a session that has ended is there", || home.sessions() == 0);
-    // Its client is told, and begins a new session.
+    // The server reports this to the client, which begins a new session.
     let refused = again(|| match home.try_connect_with_state() {
         Err(error @ Error::Closed(_)) => Ok(error),
         Err(error) => Err(error),
@@ -326,7 +327,7 @@ fn a_server_that_is_started_again_tells_the_clients_of_the_one_that_died() {
         block(client.wait_resolved(sent.key)).unwrap().status
     };
     assert_eq!(send(), Status::Complete);
-    // Nothing that the server sends at its end arrives.
+    // The path is cut, so nothing that the server sends when it ends arrives.
     wire.cut();
     (home.server, home.address) = (None, anywhere());
     home.start();
@@ -344,7 +345,8 @@ fn a_session_goes_on_in_its_own_folder_whatever_other_folders_of_its_id_are_ther
     let client = home.connect();
     let parent = block(client.send(container(), Payload::empty())).unwrap();
     let session = client.id().unwrap().to_string();
-    // An earlier one of the ID had a number when an operator removed the folder whose name was free for this one.
+    // An earlier session of the ID had a number; an operator removed the folder without one, so
+    // this session got its name.
     let earlier = home.sink().join(format!("{session}.1"));
     fs::create_dir(&earlier).unwrap();
     fs::write(earlier.join("entities.jsonl"), "{\"closed\":0}\n").unwrap();

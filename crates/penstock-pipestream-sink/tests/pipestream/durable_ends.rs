@@ -1,5 +1,5 @@
-//! The ends of sessions that survive their process: whichever process dies while a session is being closed, its list is
-//! correct. Also the remains of a process that dies in the middle of a record.
+//! The ends of sessions that survive their process: if either process dies while a session is being
+//! closed, the list is correct. Also the remains of a process that dies while it writes a record.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -15,10 +15,10 @@ use crate::state::wait_until_free;
 use crate::support::{PATIENCE, block, draft, eventually, log};
 
 const ROOT: ScopeKey = ScopeKey { scope: 0, scope_use: 0 };
-/// Parts of the whole.
+/// The number of parts of the whole.
 const PARTS: usize = 5;
 
-/// Send the whole, all of which is COMPLETE then.
+/// Send the whole, and check that all of it is COMPLETE.
 fn deliver(client: &SessionHandle) -> SentEntity {
     let parent = block(client.send(whole(), Payload::empty())).unwrap();
     for number in 0..PARTS {
@@ -38,7 +38,7 @@ fn lines(home: &Home, session: &str) -> Vec<String> {
     fs::read_to_string(list(home, session)).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The list has a line for each entity, and a last one, once.
+/// Check that the list has one line for each entity, and one last line.
 fn check_closed_in_order(home: &Home, session: &str) {
     let lines = lines(home, session);
     assert_eq!(lines.len(), PARTS + 2, "{lines:?}");
@@ -73,12 +73,13 @@ fn a_list_that_its_server_could_not_close_is_closed_at_the_next_start() {
     block(client.end_root()).unwrap();
     block(client.wait_released(ROOT)).unwrap();
     home.server = None;
-    // It was killed between the record and the line, half of which is there.
+    // The server was killed between writing the record and the line, of which the list has only
+    // half.
     eventually("the sink is open", || fs::File::open(list(&home, &session)).unwrap().try_lock().is_ok());
     let text = fs::read_to_string(list(&home, &session)).unwrap();
     fs::write(list(&home, &session), text.strip_suffix("osed\":0}\n").unwrap()).unwrap();
     home.start();
-    // Immediately: no client has returned yet.
+    // The list is closed immediately, before any client has returned.
     assert_eq!(home.sessions(), 1);
     check_closed_in_order(&home, &session);
     // Its client still finds it, and closes it.
@@ -132,7 +133,7 @@ fn a_session_ends_in_order_only_if_its_client_has_closed_it() {
     let mut home = Home::new(Duration::from_millis(200));
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();
-    // All of it is terminal, but more entities may have been planned.
+    // All entities are terminal, but the client may have planned more.
     deliver(&client);
     home.server = None;
     drop(client);
@@ -151,7 +152,7 @@ fn what_the_next_process_does_not_send_again_has_failed() {
     let (first, bytes) = part(&parent, 1);
     let first = block(client.send(first, bytes)).unwrap();
     assert_eq!(block(client.wait_resolved(first.key)).unwrap().status, Status::Complete);
-    // No server exists to take these.
+    // No server is running to receive these.
     home.server = None;
     let sent: Vec<SentEntity> = (2..5)
         .map(|number| {
@@ -162,7 +163,7 @@ fn what_the_next_process_does_not_send_again_has_failed() {
     drop(client);
     home.start();
 
-    // The next process has lost its sources, but for one.
+    // The next process has lost all sources but one.
     let client = home.connect_with_state();
     let (again, bytes) = part(&parent, 3);
     assert_eq!(block(client.send(again, bytes)).unwrap().key, sent[1].key);
@@ -177,17 +178,17 @@ fn what_the_next_process_does_not_send_again_has_failed() {
     let scope = first.key.scope;
     let found: Vec<String> = [&first, &sent[0], &sent[1], &sent[2]].map(|it| status(it.key.entity, scope)).into();
     assert_eq!(found, ["COMPLETE", "FAILED", "COMPLETE", "FAILED"]);
-    // So has the whole, whose last child was not announced.
+    // The whole, whose last child was not announced, has failed, too.
     assert_eq!(status(parent.key.entity, 0), "FAILED");
     assert_eq!(lines.len(), 6, "{lines:?}");
 }
 
-/// Append the beginning of a record, as a process does that dies while it writes.
+/// Append the beginning of a record, as a process that dies while writing does.
 fn tear(file: &Path, bytes: &[u8]) {
     OpenOptions::new().append(true).open(file).unwrap().write_all(bytes).unwrap();
 }
 
-/// The same, behind the last record of a folder: so many bytes of one.
+/// Append the first `length` bytes of a record after the last record in a folder.
 fn tear_last(folder: &Path, length: usize) {
     wait_until_free(folder);
     let file = segments(folder).pop().unwrap();
@@ -197,7 +198,7 @@ fn tear_last(folder: &Path, length: usize) {
 
 #[test]
 fn a_record_that_was_cut_off_is_as_if_it_had_not_been_begun() {
-    // Half a head; a head; a head and some of the body.
+    // Half a head; a whole head; a head and part of the body.
     let torn = [2, 32, 43];
     let mut home = Home::new(PATIENCE);
     let mut ids = std::collections::HashSet::new();

@@ -1,4 +1,4 @@
-//! The log in a folder of sessions' records, looked into from outside.
+//! The log in a folder of sessions' records, examined from outside.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use penstock_log::{Entry, Format, Hole, Log, Replay, SystemDisk};
 
-/// Behind the number of a segment.
+/// The end of a segment's file name, after its number.
 const SUFFIX: &str = ".log.session";
-/// Bytes of a record before its parts: the session's ID, the form, two numbers.
+/// The number of bytes of a record before its parts: the session's ID, the form, two numbers.
 const BEFORE: usize = 25;
 
 /// The parts of each session in a log.
@@ -33,7 +33,7 @@ impl Replay for Sessions {
     }
 }
 
-/// The segments in a folder, oldest first.
+/// Return the segments in a folder, oldest first.
 pub(crate) fn segments(folder: &Path) -> Vec<PathBuf> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut names: Vec<_> = names.filter(|path| path.to_string_lossy().ends_with(SUFFIX)).collect();
@@ -41,15 +41,16 @@ pub(crate) fn segments(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// What a folder has of each session. Looks at a copy: a process may be writing it.
+/// Return each session's parts in a folder. Read a copy, because a process may be writing the
+/// folder.
 pub(crate) fn sessions(folder: &Path) -> HashMap<[u8; 16], Vec<u8>> {
     let copy = tempfile::tempdir().unwrap();
     for segment in segments(folder) {
-        // It may go meanwhile.
+        // The segment may be removed in the meantime.
         drop(fs::copy(&segment, copy.path().join(segment.file_name().unwrap())));
     }
     let mut sessions = Sessions::default();
-    // Whose log it is stands in the header of each segment.
+    // The header of each segment states the kind of the log.
     let header = segments(copy.path()).first().map(|segment| fs::read(segment).unwrap());
     let kind = header.and_then(|header| header.get(8..16)?.try_into().ok()).unwrap_or_default();
     let format = Format { kind, suffix: SUFFIX, what: "the journal of sessions", segment: 16 << 20 };
@@ -57,7 +58,7 @@ pub(crate) fn sessions(folder: &Path) -> HashMap<[u8; 16], Vec<u8>> {
     sessions.0
 }
 
-/// How many sessions a folder has.
+/// Return the number of sessions in a folder.
 pub(crate) fn count(folder: &Path) -> usize {
     sessions(folder).len()
 }

@@ -1,4 +1,4 @@
-//! Real QUIC in one process: our client, our server with a sink, and peers that break rules.
+//! Real QUIC in one process: penstock's client, its server with a sink, and peers that break rules.
 
 #![allow(
     clippy::unwrap_used,

@@ -36,7 +36,7 @@ fn with(change: impl FnOnce(&mut ServerOptions)) -> Pair {
     })
 }
 
-/// Run the client, and wait until a limit's counter has changed, and no other.
+/// Run the client, wait until a limit's counter has changed, and check that no other has.
 fn drive(name: &str, change: impl FnOnce(&mut ServerOptions), client: impl AsyncFnOnce(&mut RawClient)) {
     let pair = with(change);
     run(async {
@@ -219,7 +219,8 @@ fn limits_on_checkpoints_and_on_what_a_sink_keeps_are_counted() {
         "sink_headers",
         |_| {},
         async |peer| {
-            // Announced and never finished, with a header near its limit each.
+            // These entities are announced and never finished, and the header of each is near its
+            // limit.
             for entity in 1..=72 {
                 peer.send_frames(&[pending(entity)]).await;
                 let mut large = header(entity, b"x");
@@ -273,7 +274,7 @@ fn limits_on_time_are_counted() {
     });
     assert_eq!((limit(&pair, "capabilities_time"), limit(&pair, "handshake_time")), (1.0, 0.0));
 
-    // One whose handshake begins and never continues: of its datagrams only the first arrives.
+    // A client whose handshake begins and never continues: only its first datagram arrives.
     let pair = with(|options| options.session.handshake_timeout = Duration::from_millis(50));
     run(async {
         let between = tokio::net::UdpSocket::bind(anywhere()).await.unwrap();
@@ -295,7 +296,8 @@ fn a_client_that_does_not_read_stream_0_is_counted() {
     let pair = with(|_| {});
     run(async {
         let mut peer = RawClient::agreed(&pair).await;
-        // Each requests an answer as long as itself, and in the end there is no room for another.
+        // Each frame requests an answer of the same length, and in the end there is no room for
+        // another answer.
         let checkpoint = Frame::Checkpoint(Checkpoint {
             checkpoint_id: "c".repeat(100_000),
             sequence_number: 1,

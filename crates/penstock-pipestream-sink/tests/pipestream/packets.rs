@@ -1,4 +1,4 @@
-//! Packets of every size that may be requested carry payloads, and none hangs.
+//! Packets of every size that may be requested carry payloads, and no session hangs.
 
 use penstock_pipestream_net::{Error, Misuse, Payload, SessionOptions, Status};
 

@@ -1,4 +1,5 @@
-//! A reader of a sink gives the same rows in its place and by its server, and loses none where its caller gives up.
+//! A reader of a sink returns the same rows from its store and through its server, and loses none
+//! if its caller gives up.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ fn a_reader_finds_the_same_in_the_sink_and_by_its_server() {
     assert_eq!((page.length, page.sessions.len()), (2, 1));
     assert_eq!(page, block(local.follow(0, 1)).unwrap());
     let mut by_server = block(remote.sessions()).unwrap();
-    // Of sessions that end within one tick of the clock the journal may have either first.
+    // The journal may have sessions that end within one tick of the clock in either order.
     sessions.sort_by(|one, other| one.id.cmp(&other.id));
     by_server.sort_by(|one, other| one.id.cmp(&other.id));
     assert_eq!(by_server, sessions);
@@ -100,7 +101,7 @@ fn a_payload_is_read_where_it_is_requested_and_within_the_limit() {
     }
 }
 
-/// Return a reader of 200 rows, of which a batch has one.
+/// Return a reader of 200 rows in batches of one row.
 fn one_by_one(pair: &Pair) -> PieceReader {
     session(&pair.sink(), "s", 200, 1, CLOSED);
     let reader = in_place(pair);
@@ -115,7 +116,7 @@ fn a_wait_for_rows_that_is_given_up_loses_none() {
     let rows = one_by_one(&pair);
     let (mut found, mut given_up) = (Vec::new(), 0);
     loop {
-        // One poll: most batches are not read by then.
+        // Poll once: most batches have not been read by then.
         match wait(rows.next(), Some(Instant::now()), &mut || Ok(())) {
             Ok(Ok(Some(batch))) => found.extend(entities(&batch)),
             Ok(Ok(None)) => break,

@@ -44,7 +44,7 @@ fn folder(dir: &Path) -> Arc<dyn Store> {
     Arc::new(FolderStore::open(dir).unwrap())
 }
 
-/// Entities and contents of pieces, batch by batch.
+/// Return the entities and contents of pieces, read batch by batch.
 fn rows(
     session: &str,
     pieces: &[Piece],
@@ -139,7 +139,8 @@ fn commits_are_no_rows_and_a_second_line_takes_the_place_of_the_first() {
     let dir = tempfile::tempdir().unwrap();
     session(dir.path(), "s", 1, 4, "");
     let commit = line(2, "COMPLETE", 4, Some("s/0/2")).replace("text/plain", "application/vnd.penstock.commit+json");
-    // 3 was COMPLETE and then failed: its file is gone. 1 was used again and failed: its first use stays.
+    // Entity 3 was COMPLETE and then failed: its file is gone. ID 1 was used again and failed: its
+    // first use stays.
     let list = [
         fs::read_to_string(dir.path().join("s/entities.jsonl")).unwrap(),
         commit,
@@ -207,7 +208,7 @@ fn the_journal_keeps_its_order_whoever_writes_it() {
         assert_eq!(ids(journal, 9), [""; 0]);
         assert_eq!(journal.follow(0, 1).unwrap().journal, one.follow(0, 1).unwrap().journal);
     }
-    // A line that was begun when its writer crashed was not reported to any reader.
+    // An incomplete line, whose writer crashed, was not reported to any reader.
     let file = dir.path().join("closed.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
     fs::write(&file, whole.clone() + "{\"session\":\"xx").unwrap();
@@ -306,7 +307,7 @@ fn a_server_sends_its_closed_sessions_to_a_reader_with_the_key() {
         block(remote.batch(&id(&done), start, end, BatchLimits::default()))
     });
     assert_eq!(read.into_iter().map(|(_, content)| content.unwrap()).collect::<Vec<_>>(), payloads);
-    // Nothing of a session that continues can be read, whatever the request.
+    // No request can read any part of a session that is still open.
     let refused = block(remote.plan(&id(&going), 0, ALL)).unwrap_err();
     assert!(
         matches!(
@@ -346,7 +347,7 @@ fn a_reader_without_the_key_is_refused() {
     );
 }
 
-/// Send one request on a separate stream, as no reader of ours would.
+/// Send one raw request on a separate stream, which [`RemoteSink`] would not send.
 async fn ask(connection: &quinn::Connection, request: &[u8]) -> std::result::Result<Vec<u8>, quinn::ReadToEndError> {
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     let _ = send.write_all(request).await;
@@ -453,7 +454,7 @@ fn a_reader_that_does_not_read_does_not_delay_other_readers() {
         send.finish().unwrap();
         assert!(receive.read_to_end(64 << 20).await.unwrap().len() > 32 << 20);
     });
-    // It does not block the sink either.
+    // The slow reader does not block the sink either.
     let session = pair.connect();
     let ticket = block(session.send(draft("text/plain"), Payload::bytes(vec![1; 100_000]))).unwrap();
     assert_eq!(block(session.wait_resolved(ticket.key)).unwrap().status, penstock_pipestream::Status::Complete);

@@ -63,7 +63,8 @@ async fn streams_of(endpoint: &Endpoint, count: usize) -> Vec<Vec<u8>> {
     streams
 }
 
-/// A tap behind TLS reads every header of a small entity, of a file's chunks and of a container.
+/// Read every header of a small entity, of a file's chunks and of a container, as a tap behind TLS
+/// would.
 #[test]
 fn the_wire_shows_no_metadata_and_no_type_of_any_header() {
     let pair = Pair::with_sink();
@@ -185,7 +186,7 @@ fn a_session_that_goes_on_over_another_connection_seals_on() {
     assert_eq!(lines.iter().filter(|line| line["metadata"]["penstock.document"] == "salaries.zip").count(), 40);
 }
 
-/// Return an entity of a raw client in a session that has this name.
+/// Return the sealed header of a raw client's entity in a session of this name.
 fn sealed(name: SessionId, entity: u32, payload: &[u8]) -> EntityHeader {
     keys(KEY).unwrap().for_session(name).unwrap().seal(&header(entity, payload), [entity as u8; 12]).unwrap()
 }

@@ -1,4 +1,5 @@
-//! What an operator states of a server: which settings go together, and where its claim checks and readers are.
+//! An operator's settings of a server: which of them go together, and where its claim checks and
+//! readers are.
 
 use std::path::Path;
 

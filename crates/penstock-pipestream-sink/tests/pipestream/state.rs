@@ -1,4 +1,5 @@
-//! Folders of sessions' records, looked into from outside: what is damaged, put aside, or of the version before this one.
+//! Folders of sessions' records, examined from outside: records that are damaged, put aside, or of
+//! an earlier version.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +11,13 @@ use crate::durable::{Home, again, part, payload, whole};
 use crate::logged::{count, segments, sessions};
 use crate::support::{PATIENCE, block, eventually};
 
-/// Waits until the process has gone that writes a folder.
+/// Wait until the process that writes a folder has gone.
 pub(crate) fn wait_until_free(folder: &Path) {
     let lock = || fs::File::open(folder.join(".lock")).unwrap().try_lock().is_ok();
     eventually("another process has the folder", lock);
 }
 
-/// A session of which a part is delivered, and whose ends have both gone.
+/// Create a session of which a part is delivered, drop both of its ends, and return its ID.
 fn left(home: &mut Home) -> String {
     let client = home.connect_with_state();
     let session = client.id().unwrap().to_string();
@@ -30,7 +31,7 @@ fn left(home: &mut Home) -> String {
     session
 }
 
-/// Damages the body of the first record of a folder.
+/// Damage the body of the first record in a folder.
 fn damage(folder: &Path) {
     let file = segments(folder).remove(0);
     let mut bytes = fs::read(&file).unwrap();
@@ -46,7 +47,7 @@ fn what_cannot_be_restored_is_put_aside_and_the_server_starts() {
     home.start();
     let aside = home.server_state().join(format!("{session}.damaged"));
     assert!(aside.join("00000000000000000001.log.session").exists());
-    // The file is kept as it was found, too.
+    // The damaged file is kept, too.
     assert!(home.server_state().join("00000000000000000001.log.session.damaged").exists());
     eventually("the session is in the log", || count(&home.server_state()) == 0);
     // The sink's list stays as it is, and the client's own file says where it is damaged.
@@ -58,7 +59,7 @@ fn what_cannot_be_restored_is_put_aside_and_the_server_starts() {
         Ok(client) => panic!("{client:?}"),
     });
     assert!(refused.to_string().contains("00000000000000000001.log.session"), "{refused}");
-    // What has lost something is not taken for whole when it gets its name back.
+    // A session that has lost records does not count as whole when its folder gets its name back.
     home.server = None;
     wait_until_free(&home.server_state());
     fs::rename(&aside, home.server_state().join(&session)).unwrap();
@@ -87,7 +88,7 @@ fn a_session_that_was_put_aside_for_its_sink_goes_on_when_it_gets_its_name_back(
     go_on(&home);
 }
 
-/// A session goes on, and ends in order.
+/// Resume a session, and close it in order.
 fn go_on(home: &Home) {
     let client = home.connect_with_state();
     assert!(client.resumed().unwrap());
@@ -107,7 +108,8 @@ fn go_on(home: &Home) {
 fn a_session_of_the_version_before_this_one_goes_on() {
     let mut home = Home::new(PATIENCE);
     let session = left(&mut home);
-    // Its parts were in a file of their own: at a server in a folder of the session's name.
+    // An earlier version kept a session's parts in a separate file: at a server in a folder of the
+    // session's name.
     for (folder, into) in [(home.server_state(), session.as_str()), (home.state(), "")] {
         let sessions = sessions(&folder);
         assert_eq!(sessions.keys().map(hex::encode).collect::<Vec<_>>(), [session.as_str()]);

@@ -95,7 +95,8 @@ fn a_caller_that_stops_waiting_leaves_no_entity_open() {
     let soon = || Some(std::time::Instant::now() + Duration::from_micros(200));
     let mut known = 0;
     for n in 0..50_u8 {
-        // With children that are never ended: whether it was announced or not, the session can be closed.
+        // A container whose children are never ended: whether it was announced or not, the session
+        // can be closed.
         let sent =
             penstock_io::runtime::wait(session.send(container(), Payload::bytes(vec![n])), soon(), &mut || Ok(()));
         if let Ok(Ok(ticket)) = sent {
@@ -113,7 +114,7 @@ fn a_caller_that_stops_waiting_leaves_no_entity_open() {
 fn payloads_never_take_the_credit_that_their_announcements_need() {
     let pair = Pair::with_sink();
     let session = pair.connect();
-    // Several times the connection's window, all together.
+    // All payloads together are several times as large as the connection's window.
     let payload = Payload::bytes(vec![3; 200_000]);
     for _ in 0..500 {
         block(session.send(draft("x/y"), payload.clone())).unwrap();

@@ -11,7 +11,8 @@ use penstock_pipestream_net::{EntityDraft, ErrorCode, Payload, SessionHandle, Se
 
 use crate::support::{Pair, block, container, draft, eventually, files, id, log};
 
-/// The path between a client and a server, which can be cut: everything that is sent meanwhile is lost.
+/// The path between a client and a server, which can be cut: everything sent while it is cut is
+/// lost.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     server: Arc<Mutex<SocketAddr>>,
@@ -52,7 +53,8 @@ impl Drop for Wire {
     }
 }
 
-/// Use one far socket for each near peer, as the server distinguishes them by their addresses.
+/// Carry datagrams, with one far socket for each near peer: the server distinguishes peers by their
+/// addresses.
 fn carry(near: &UdpSocket, server: &Mutex<SocketAddr>, cut: &AtomicBool, over: &AtomicBool) {
     near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let mut far: HashMap<SocketAddr, UdpSocket> = HashMap::new();
@@ -100,7 +102,7 @@ fn payload(number: usize) -> Vec<u8> {
 
 const PARTS: usize = 300;
 
-/// Send a container with parts, each separately; `after` is called with how many were sent.
+/// Send a container and its parts one by one; call `after` with the number of parts sent so far.
 fn send_parts(client: &SessionHandle, mut after: impl FnMut(usize)) {
     let parent = block(client.send(container(), Payload::empty())).unwrap();
     let mut sent = Vec::new();
@@ -171,7 +173,7 @@ fn who_asks_for_a_session_that_is_not_there_is_refused() {
     let wire = Wire::to(pair.server.local_addr().unwrap());
     let client = connect(&pair, &wire, patience);
     wire.cut();
-    // Another server at the same address does not know it.
+    // Another server at the same address does not know the session.
     drop(pair.server);
     eventually("the client has given up", || {
         wire.restore();
@@ -188,7 +190,8 @@ fn what_is_kept_of_a_container_does_not_keep_its_children_out() {
     let address = pair.server.local_addr().unwrap();
     let client = block(pair.client.connect(address, "localhost", options(Duration::from_secs(60)))).unwrap();
     let server = block(sessions.next()).unwrap();
-    // More than the limit of what is kept to be sent again, but of an entity that has children.
+    // The payload exceeds the limit of bytes kept to be sent again, but belongs to an entity that
+    // has children.
     let whole = block(client.send(container(), Payload::bytes(vec![7; 65 << 20]))).unwrap();
     let part = EntityDraft { parent: Some(whole.key), ..draft("x/y") };
     let part = block(client.send(part, Payload::bytes(&b"part"[..]))).unwrap();

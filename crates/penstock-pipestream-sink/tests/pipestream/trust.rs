@@ -95,7 +95,7 @@ fn readers_have_a_certificate_where_clients_must_unless_the_key_is_enough() {
         };
         assert!(read(&certified).is_ok());
         assert_eq!(read(&with(None)).is_ok(), certificates == ClientCertificates::Optional);
-        // A sender has one in any case.
+        // A sender needs a certificate in any case.
         assert!(try_connect(&pair, "localhost", &certified).is_ok());
         assert!(try_connect(&pair, "localhost", &with(None)).is_err());
     }

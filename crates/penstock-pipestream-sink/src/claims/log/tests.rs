@@ -1,4 +1,5 @@
-//! The log of claim checks against the book, on a disk in memory that loses power, is full, and breaks.
+//! Tests of the log of claim checks against the book, on a disk in memory that loses power, is
+//! full, or breaks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,9 +18,9 @@ mod damage;
 mod earlier;
 mod looks;
 
-/// Segments of a few records each.
+/// The format, with segments of a few records each.
 const SMALL: Format = Format { segment: 1_024, ..FORMAT };
-/// Changes of a run.
+/// Number of changes of a run.
 const STEPS: u64 = 60;
 
 fn folder() -> &'static Path {
@@ -34,7 +35,7 @@ fn session(byte: u8) -> SessionId {
     SessionId::new([byte; 16])
 }
 
-/// What is known of claim checks, by their IDs.
+/// The known states of claim checks, by their IDs.
 type Model = BTreeMap<u64, ClaimState>;
 
 /// The claim checks of a process, and its log.
@@ -56,7 +57,7 @@ impl Process {
         Self::try_open(disk, SMALL).unwrap()
     }
 
-    /// Store what has changed.
+    /// Store the changes of the book.
     fn save(&mut self) -> io::Result<()> {
         let mut entries = Vec::new();
         while let Some(record) = self.state.book.poll_record() {
@@ -86,7 +87,7 @@ impl Process {
         self.state.forget(id);
     }
 
-    /// Change something: most claim checks are voided, so that the log is written anew again and again.
+    /// Make one change. Most claim checks are voided, so that the log is rewritten again and again.
     fn step(&mut self, number: u64) {
         let id = number / 3 + 1;
         match (number % 3, id % 4) {
@@ -107,7 +108,7 @@ impl Process {
         self.log.tidy(&mut || self.state.entries());
     }
 
-    /// Return what is known; what is in doubt is not.
+    /// Return the states of the claim checks that are not in doubt.
     fn model(&self) -> Model {
         let sure = self.state.book.iter().filter(|claim| self.state.check(claim.id).is_ok());
         let state = |claim: &Claim| {
@@ -122,7 +123,8 @@ impl Process {
     }
 }
 
-/// All changes, until one is not stored. Gives what was stored, and what may be.
+/// Make all changes, until one is not stored. Return the states that are durable, and those that
+/// may be.
 fn run(disk: &MemoryDisk) -> (Model, Model) {
     let Ok(mut process) = Process::try_open(disk, SMALL) else { return (Model::new(), Model::new()) };
     for number in 0..STEPS {
@@ -156,7 +158,7 @@ fn what_was_stored_is_there_wherever_the_power_goes() {
             let when = format!("call {call}, image {seed}");
             assert!(there == durable || there == pending, "{when}: {there:?}, not {durable:?}, {pending:?}");
             assert_eq!((process.doubts(), process.log.damaged()), (0, 0), "{when}");
-            // What a start has found is durable, and it goes on.
+            // The state that a start has found is durable, and the process can continue.
             process.issue(1_000);
             process.save().unwrap();
             let expected = process.model();
@@ -181,7 +183,7 @@ fn whatever_call_fails_its_waiter_hears_of_it_and_the_disk_has_all_of_it_later()
                 process.step(number);
                 if process.save().is_err() {
                     failures += 1;
-                    // As a server does: its client has not heard of it.
+                    // Void the claim check as a server does, because its client does not know it.
                     if issues {
                         process.void(number / 3 + 1);
                         process.issue(number / 3 + 1);
@@ -218,7 +220,7 @@ fn what_a_full_disk_did_not_take_goes_before_what_comes_next_and_claim_checks_th
             assert_eq!(process.log.unwritten.len(), 1, "{fault:?}");
         }
         disk.heal();
-        // A question asks for all that came before.
+        // A save without changes still writes the earlier ones, as a query does.
         process.save().unwrap();
         drop(process);
         let expected = Model::from([(1, ClaimState::Redeemed { by: session(9) })]);

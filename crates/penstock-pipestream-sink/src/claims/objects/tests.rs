@@ -16,7 +16,7 @@ fn session(byte: u8) -> SessionId {
     SessionId::new([byte; 16])
 }
 
-/// Return a prefix in a store in memory, and one in a store that keeps files.
+/// Return a prefix in a store in memory, and one in a store of files.
 fn places() -> (Vec<ObjectPrefix>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let stores: [Arc<dyn ObjectStore>; 2] =
@@ -62,7 +62,7 @@ fn what_was_redeemed_is_refused_after_a_restart() {
         claims.void(gone);
         end(claims);
         let claims = server(&place);
-        // The session that has redeemed it is unknown, so it is over.
+        // The session that has redeemed the claim check is unknown, so it is over.
         assert_eq!(
             [open, redeemed, settled, gone].map(|id| status(&claims, id)),
             [Some(Status::Deferred), Some(Status::Failed), Some(Status::Complete), None]
@@ -88,7 +88,7 @@ fn two_servers_of_a_sink_redeem_a_claim_check_once_between_them() {
             let answers: Vec<bool> =
                 block_on(futures_util::future::join_all(servers.iter().enumerate().map(both))).unwrap();
             assert_eq!(answers.iter().filter(|answer| **answer).count(), 1, "claim check {index}: {answers:?}");
-            // The server that lost knows that it is redeemed.
+            // The server that was too late knows about the redemption.
             let (winner, by) = if answers[0] { (0, session(10)) } else { (1, session(11)) };
             assert_eq!(status(&servers[1 - winner], id), Some(Status::Processing));
             servers[winner].settle(id, by, Status::Complete);
@@ -149,7 +149,7 @@ fn what_the_list_of_the_session_says_that_redeemed_stands() {
     }
     end(claims);
     put(&place, &format!("{}/entities.jsonl", session(5)), format!("{}{{\"closed\":1}}\n", line(1, ids[0])));
-    // This one may still continue.
+    // This session may still continue.
     put(&place, &format!(".open/{}/0000000000-0000000000.jsonl", session(6)), String::new());
     let claims = server(&place);
     assert_eq!(
@@ -172,7 +172,7 @@ fn what_a_session_says_whose_id_was_used_before_stands_as_well() {
         put(&place, &format!("{}/entities.jsonl", session(by)), closed.clone());
     }
     put(&place, &format!("{}.1/entities.jsonl", session(5)), format!("{}{closed}", line(1, ids[0])));
-    // These two still continue; the list of one contains its entity.
+    // These two sessions may still continue; the list of one contains its entity.
     put(&place, &format!(".open/{}.1/0000000000-0000000000.jsonl", session(6)), String::new());
     put(&place, &format!(".open/{}.1/0000000000-0000000000.jsonl", session(7)), line(1, ids[3]));
     let claims = server(&place);

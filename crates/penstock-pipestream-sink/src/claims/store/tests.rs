@@ -34,12 +34,12 @@ fn code<T: std::fmt::Debug>(outcome: Result<T>) -> Option<ErrorCode> {
     outcome.unwrap_err().code()
 }
 
-/// Return the store again, after its process has ended.
+/// Open the store again, after its process has ended.
 fn reopened(claims: std::sync::Arc<Claims>, folder: &Path) -> std::sync::Arc<Claims> {
     drop(claims);
     let since = Instant::now();
     loop {
-        // The thread releases the folder when it has written everything.
+        // The thread releases the folder only after it has written everything.
         match Claims::open(folder) {
             Ok(claims) => return claims,
             Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{error}"),
@@ -82,7 +82,7 @@ fn a_record_that_was_cut_off_anywhere_is_gone_and_all_before_it_are_there() {
     let second = issue(&claims, 2);
     drop(claims);
     let whole = fs::read(&path).unwrap();
-    // A seal of 32 bytes is behind each record.
+    // Each record is followed by a seal of 32 bytes.
     let end = whole.len() - 32;
     for length in before..whole.len() {
         let elsewhere = tempfile::tempdir().unwrap();
@@ -99,7 +99,7 @@ fn a_record_that_was_cut_off_anywhere_is_gone_and_all_before_it_are_there() {
     }
 }
 
-/// Damage the body of the record that has this text, in a copy of a folder.
+/// Return a copy of a folder in which the body of the record with this text is damaged.
 fn damaged(folder: &Path, text: &str) -> tempfile::TempDir {
     let mut bytes = fs::read(segment(folder)).unwrap();
     let at = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
@@ -119,7 +119,7 @@ fn a_claim_check_whose_record_is_damaged_is_neither_unknown_nor_open_and_the_oth
     assert!(matches!(&error, Error::Local(penstock_io::Error::Busy(Busy::Folder { .. }))), "{error}");
     drop(claims);
     let sink = damaged(folder.path(), "part 1");
-    // Of a reader that comes before the server.
+    // A reader may come before the server.
     let error = read_claims(sink.path()).unwrap_err().to_string();
     assert!(error.contains("not all claim checks are known: segment 1 is damaged from byte 48 to byte "), "{error}");
     for start in 0..2 {
@@ -144,7 +144,7 @@ fn a_claim_check_whose_record_is_damaged_is_neither_unknown_nor_open_and_the_oth
             assert!(block(claims.redeem(other, session(1), session(9))).unwrap().found.is_some());
             issue(&claims, 3);
         }
-        // No end has issued it.
+        // This claim check was never issued.
         assert_eq!(block(claims.query(lost ^ other ^ 1)).unwrap().found, None);
     }
     assert!(sink.path().join(FOLDER).join(format!("{:020}.claims.damaged", 1)).exists());
@@ -212,13 +212,14 @@ fn a_log_about_what_is_forgotten_is_written_anew() {
             ids
         };
         ids.into_iter().for_each(|id| claims.void(id));
-        // Each answers when everything before it is written, and the second one when the log was written anew.
+        // The first query waits until all changes are written, the second until the log was
+        // rewritten.
         (0..2).for_each(|_| drop(block(claims.query(kept)).unwrap()));
         let now = bytes();
         times += u32::from(now < last);
         (most, last) = (most.max(now), now);
     }
-    // 300 KB at least are written in each round.
+    // Each round writes at least 300 KB.
     assert!(times > 0 && most < 2_500_000, "{times} times, {most} bytes");
     let claims = reopened(claims, folder.path());
     let rows = claims.page((0, 0), usize::MAX).unwrap();
@@ -244,12 +245,12 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     drop(claims);
     let list = sink.path().join(session(9).to_string());
     fs::create_dir(&list).unwrap();
-    // A claim check that is not redeemed is not settled by an entity that names it.
+    // An entity that names a claim check which is not redeemed does not settle it.
     let lines = [line("FAILED", done), line("COMPLETE", done), line("COMPLETE", open), line("COMPLETE", lost)].concat();
     fs::write(list.join("entities.jsonl"), &lines[..lines.len() - 9]).unwrap();
     let since = Instant::now();
     let claims = loop {
-        // The thread of the first one releases the folder when it has written everything.
+        // The thread of the first process releases the folder only after it has written everything.
         let claims = Claims::beside(sink.path());
         if port::ClaimChecks::count(&*claims) == 3 {
             break claims;
@@ -258,7 +259,7 @@ fn what_was_complete_before_a_crash_settles_its_claim_check_after_it() {
     };
     let status = |id| block(claims.query(id)).unwrap().found.unwrap().status;
     assert_eq!([done, lost, open].map(status), [Status::Complete, Status::Processing, Status::Deferred]);
-    // The session that had redeemed it may continue in the next process.
+    // The session that had redeemed the claim check may continue in the next process.
     for (goes_on, expected) in [(true, Status::Processing), (false, Status::Processing)] {
         claims.fail_left(&|by| goes_on && by == session(9));
         assert_eq!(status(lost), expected, "what is left is settled once");

@@ -1,4 +1,5 @@
-//! Lines that a disk refuses, or may have lost: how they are reported, and how their session ends.
+//! Tests of lines that a disk refuses or may have lost: how they are reported, and how their
+//! session ends.
 
 use super::*;
 use crate::folder::stored::StoredPayload;
@@ -66,7 +67,7 @@ impl SingleSession {
     }
 }
 
-/// Return a switch, and a fault of the list at one step while it is on.
+/// Return a switch, and a fault that the list has at one step while the switch is on.
 fn list_fails_at(
     step: Step,
 ) -> (Arc<AtomicBool>, impl Fn(Step, &Path) -> io::Result<()> + Send + Sync + Clone + 'static) {
@@ -92,7 +93,7 @@ fn nothing_is_complete_behind_lines_that_could_not_be_made_durable() {
     let recorded = alone.recorded();
     assert!(recorded[0].starts_with("Fail") && recorded[1].starts_with("Abort"), "{recorded:?}");
     assert!(recorded[1].contains("entities.jsonl cannot be made durable"), "{recorded:?}");
-    // A sync that succeeds does not show what an earlier one has lost.
+    // A sync that succeeds does not report what an earlier one has lost.
     broken.store(false, Ordering::SeqCst);
     alone.store(3);
     assert!(!block(alone.session.flush()));
@@ -108,7 +109,7 @@ fn a_flush_tells_whether_the_failed_lines_are_written() {
     assert!(!block(alone.session.flush()));
     assert_eq!(alone.list(), "");
     broken.store(false, Ordering::SeqCst);
-    // They are retried.
+    // The lines are retried.
     assert!(block(alone.session.flush()));
     assert!(alone.list().contains("\"status\":\"FAILED\""), "{}", alone.list());
 }
@@ -151,7 +152,7 @@ fn a_session_whose_list_could_not_be_made_durable_ends_and_its_client_hears_why(
     let session = disk.connect();
     disk.set(true);
     let ticket = block(session.send(EntityDraft::default(), Payload::bytes(vec![7; 10]))).unwrap();
-    // It may not be notified of its end.
+    // The client may not learn how the entity ended.
     if let Ok(resolution) = block(session.wait_resolved(ticket.key)) {
         assert_eq!(resolution.status, Status::Failed);
     }
@@ -175,7 +176,7 @@ fn serve(dir: &Path, fault: impl Fn(Step, &Path) -> io::Result<()> + Send + Sync
         options.session.survives = Some(Duration::from_millis(200));
         let faults = Faults::new(fault.clone());
         let sink = FolderSink::with_faults(&dir.join("sink"), None, References::keep(), faults).unwrap();
-        // The dropped server may still hold the lock.
+        // The dropped server may still hold the lock of the state folder.
         match Server::bind(options, sink) {
             Ok(server) => return server,
             Err(error) => assert!(since.elapsed() < Duration::from_secs(60), "{error}"),

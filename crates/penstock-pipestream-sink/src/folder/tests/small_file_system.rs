@@ -1,4 +1,4 @@
-//! A file system that is really full.
+//! A test with a file system that is really full.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ fn a_small_file_system_that_is_really_full_loses_only_what_does_not_fit() {
     assert!(!mounts.contains(dir.path().to_str().unwrap()), "still mounted: {mounts}");
 }
 
-/// A tmpfs of 1 MiB, unmounted when it is dropped.
+/// A tmpfs of 1 MiB, which is unmounted on drop.
 struct SmallFileSystem<'a>(&'a Path);
 
 impl<'a> SmallFileSystem<'a> {
@@ -47,7 +47,7 @@ impl<'a> SmallFileSystem<'a> {
 
 impl Drop for SmallFileSystem<'_> {
     fn drop(&mut self) {
-        // Lazily, because threads of the server may still close their files.
+        // Unmount lazily, because threads of the server may still close their files.
         let _ = Command::new("umount").arg("--lazy").arg(self.0).status();
     }
 }

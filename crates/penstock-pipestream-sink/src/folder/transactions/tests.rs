@@ -1,4 +1,4 @@
-//! Transactions on a disk that dies at any step.
+//! Tests of transactions on a disk that dies at any step.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -14,7 +14,7 @@ const PAST: &str = "99999999999999999999999999999999";
 const COMMITTED: Option<ErrorCode> = Some(ErrorCode::Other(0x43));
 const NOT_YOURS: Option<ErrorCode> = Some(ErrorCode::Other(0x44));
 
-/// Return a sink with sessions whose lists have a line each.
+/// Return a sink with sessions whose lists have one line each.
 fn sink(sessions: &[&str]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for session in sessions {
@@ -40,7 +40,7 @@ fn mine(key: &str) -> Transaction {
     Transaction { key: key.into(), owner: Owner::Token([7; 32]) }
 }
 
-/// A transaction that is committed, with a session that has no list.
+/// Commit a transaction with a session that has no list.
 fn commit(records: &TransactionLog, of: &Transaction) {
     records.prepare(of, PAST).unwrap();
     records.commit(of, &names(&[PAST]), false).unwrap();
@@ -68,7 +68,8 @@ fn a_commit_closes_what_it_lists_and_gives_up_the_rest() {
     }
     records.commit(&of, &names(&[ONE]), false).unwrap();
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), GONE.into()));
-    // A repeated commit is the same; one with other sessions is refused, and a session that arrives now is too late.
+    // A repeated commit succeeds; one with other sessions is refused, and a session that is
+    // prepared now is too late.
     records.commit(&of, &names(&[ONE, ONE]), true).unwrap();
     for others in [&[TWO][..], &[ONE, TWO], &[LATE]] {
         assert_eq!(code(records.commit(&of, &names(others), false)), COMMITTED, "{others:?}");
@@ -102,8 +103,8 @@ fn a_commit_of_a_session_that_is_not_prepared_commits_nothing() {
     assert!(!records.name_folder("k").exists());
 }
 
-/// Return a second server of the same folder, which does something when the first one reaches a step for the first
-/// time.
+/// Return the log of a server that is interrupted when it first reaches a step: then `then` runs
+/// with the log of another server.
 fn interrupted(
     dir: &Path,
     at: impl Fn(Step, &Path) -> bool + Send + Sync + 'static,
@@ -126,7 +127,7 @@ fn a_commit_that_comes_while_a_session_is_being_given_up_commits_nothing_and_say
     for session in [ONE, TWO] {
         records.prepare(&of, session).unwrap();
     }
-    // It looks for markers, then the abort runs, then its record exists.
+    // The commit finds its markers, then the abort runs, then the record appears.
     let abort = |records: &TransactionLog| records.abort(&mine("k"), Some(&names(&[ONE]))).unwrap();
     let committing = interrupted(dir.path(), |step, path| step == Step::Rename && path.ends_with(RECORD), abort);
     for _ in 0..2 {
@@ -171,7 +172,7 @@ fn an_abort_that_sees_the_record_of_a_commit_leaves_it_its_sessions() {
         assert!(records.write_record(&records.folder(&of), &Record::new(&of, both.clone())).unwrap());
         assert!(matches!(records.commit(&of, &both, false), Err(Refusal::StillOpen(_))));
     };
-    // Its markers are gone by then.
+    // By then the abort has removed its markers.
     let aborting = interrupted(dir.path(), move |step, path| step == Step::Sync && path == folder, commit);
     aborting.abort(&of, None).unwrap();
     records.commit(&of, &names(&[ONE, TWO]), false).unwrap();
@@ -191,7 +192,7 @@ fn transactions_of_different_owners_do_not_touch_one_another() {
         records.abort(&other, None).unwrap();
         assert_eq!(last_line(dir.path(), ONE), OPEN);
     }
-    // Others prepare and commit under the same name first.
+    // First, others prepare and commit sessions under the same name.
     records.prepare(&anyones("k"), TWO).unwrap();
     records.commit(&anyones("k"), &names(&[TWO]), false).unwrap();
     records.prepare(&certificate(1), LATE).unwrap();
@@ -219,7 +220,7 @@ fn a_record_of_a_server_that_knew_no_owners_is_read_and_stands() {
     assert_eq!(seen(dir.path()), names(&[ONE]));
     records.commit(&anyones("k"), &names(&[ONE]), false).unwrap();
     assert_eq!(code(records.commit(&anyones("k"), &names(&[LATE]), false)), COMMITTED);
-    // It cannot be determined whether these rows are the ones that it has.
+    // It is unknown whether the record's rows are the same as these.
     records.prepare(&mine("k"), LATE).unwrap();
     assert_eq!(code(records.commit(&mine("k"), &names(&[LATE]), false)), NOT_YOURS);
     assert_eq!(last_line(dir.path(), LATE), OPEN);
@@ -238,7 +239,7 @@ fn a_session_whose_id_was_used_before_is_committed_by_its_id() {
     assert_eq!(seen_by_list(dir.path()), [again]);
 }
 
-/// Return the sessions that readers see, whether or not they have a journal.
+/// Return the sessions that readers see, with a journal and without one.
 fn seen(dir: &Path) -> Vec<String> {
     let store: Arc<dyn Store> = Arc::new(FolderStore::open(dir).unwrap());
     let listed = seen_by_list(dir);
@@ -274,7 +275,7 @@ fn readers_see_all_sessions_of_a_transaction_together_whichever_process_dies_bet
     let journal = Journal::new(Arc::new(FolderStore::open(dir.path()).unwrap())).unwrap();
     assert!(dying.commit(&mine("k"), &names(&[ONE, TWO]), false).is_err());
     assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (READABLE.into(), OPEN.into()));
-    // A session without a transaction does not wait for them, however often it is looked at.
+    // A session without a transaction does not wait for the others, however often it is read.
     let mut log = OpenOptions::new().append(true).open(dir.path().join(LATE).join(LOG)).unwrap();
     log.write_all(READABLE.as_bytes()).and_then(|()| log.write_all(b"\n")).unwrap();
     for _ in 0..2 {
@@ -282,7 +283,7 @@ fn readers_see_all_sessions_of_a_transaction_together_whichever_process_dies_bet
     }
     records(dir.path()).redo().unwrap();
     assert_eq!((followed(&journal), seen(dir.path())), (names(&[ONE, TWO, LATE]), names(&[ONE, TWO, LATE])));
-    // The later removal of the record, or of one of the sessions, does not affect readers either.
+    // Later removal of the record, or of a session, does not affect readers either.
     fs::remove_dir_all(dir.path().join(TWO)).unwrap();
     assert_eq!(seen_by_list(dir.path()), names(&[ONE, LATE]));
     fs::remove_dir_all(records(dir.path()).name_folder("k")).unwrap();
@@ -315,13 +316,14 @@ fn a_damaged_record_is_its_transaction_s_trouble_alone_and_is_named() {
     records.prepare(&mine("k"), ONE).unwrap();
     records.commit(&mine("k"), &names(&[ONE]), false).unwrap();
     fs::write(records.folder(&mine("k")).join(RECORD), "{\"transaction\":").unwrap();
-    // A server was killed after the record of another one, which the next server has to finish.
+    // A server was killed after it had written another record, so the next server has to finish
+    // that commit.
     records.prepare(&mine("l"), TWO).unwrap();
     let record = Record::new(&mine("l"), names(&[TWO]));
     assert!(records.write_record(&records.folder(&mine("l")), &record).unwrap());
     records.redo().unwrap();
     assert_eq!(last_line(dir.path(), TWO), READABLE);
-    // Readers of everything must not miss rows without an error.
+    // A reader of all sessions must get an error rather than miss rows.
     let error = closed_sessions(&FolderStore::open(dir.path()).unwrap()).unwrap_err().to_string();
     assert!(error.contains("committed.json is damaged: ") && error.contains("remove it"), "{error}");
     let refused = code(records.commit(&mine("k"), &names(&[ONE]), false));
@@ -352,9 +354,9 @@ fn records_of_micro_batches_that_cannot_run_again_go_and_no_others() {
     }
     records.prepare(&anyones(&batch(107)), ONE).unwrap();
     records.commit(&anyones(&batch(107)), &names(&[ONE]), false).unwrap();
-    // A marker that appeared next to a record: its session is to be closed first.
+    // A marker appears next to a record: its session has to be closed first.
     fs::write(records.name_folder(&batch(0)).join(TWO), "").unwrap();
-    // No owner's commit removes another's record.
+    // An owner's commit must not remove another's record.
     commit(&records, &mine(&batch(9)));
     commit(&records, &mine(&batch(10)));
     records.prune(SystemTime::now()).unwrap();
@@ -417,7 +419,8 @@ fn a_server_that_dies_while_it_removes_a_record_has_it_whole_or_not_at_all() {
             }),
         );
         assert_eq!(dying.prune(SystemTime::now()).is_ok(), last == 2, "step {last}");
-        // Never a folder without a record, which would be a transaction that may be committed again.
+        // The folder must never exist without its record, because the transaction could be
+        // committed again.
         assert_eq!(records(dir.path()).folder(&mine(&old)).exists(), last == 0, "step {last}");
         assert_eq!(has_record(dir.path(), &old), last == 0, "step {last}");
         records(dir.path()).redo().unwrap();
@@ -444,8 +447,8 @@ fn a_server_that_dies_at_any_step_has_committed_all_or_nothing() {
     }
 }
 
-/// Prepare and commit on a disk that is dead after this many steps, start again, then commit again; look at the sink
-/// after each. Return how many steps there were.
+/// Prepare and commit on a disk that is dead after `last` steps, start again, then commit again.
+/// Check the sink with `look` after each. Return the number of steps.
 fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
     let dir = sink(&[ONE, TWO, LATE]);
     let taken = Arc::new(AtomicUsize::new(0));
@@ -475,7 +478,7 @@ fn steps_of(last: usize, look: &dyn Fn(&Path)) -> usize {
             alive.prepare(&mine("k"), session).unwrap();
         }
     }
-    // A session that is not committed may end with half a line only if the record exists.
+    // An uncommitted session may end with half a line only if the record exists.
     look(dir.path());
     alive.commit(&mine("k"), &names(&[ONE, TWO]), false).unwrap();
     look(dir.path());

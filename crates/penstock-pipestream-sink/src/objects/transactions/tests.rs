@@ -58,7 +58,7 @@ fn records_of_micro_batches_that_cannot_run_again_go_with_later_commits() {
     let keys = [batch(3), batch(4), batch(5), batch(6), "spark/daily/3".into(), "job".into()];
     penstock_io::runtime::block_on(async {
         commit_all(&place, &keys).await;
-        // A session that is to be closed first: its server was killed.
+        // This session has to be closed first: its server was killed.
         let marker = place.path(&format!("{}/{SESSION}", name_folder(&batch(4))));
         place.store().put(&marker, PutPayload::default()).await.unwrap();
         commit_all(&place, &[batch(105)]).await;
@@ -181,7 +181,7 @@ fn a_commit_behind_an_abort_commits_nothing_and_an_abort_behind_a_commit_gives_n
 
         let place = ObjectPrefix::of(Arc::new(InMemory::new()), "sink");
         prepare_with_lists(&place, &of).await;
-        // A commit whose server was killed there.
+        // A commit whose server was killed immediately after its decision, too.
         let sessions = vec![SESSION.to_owned(), OTHER.to_owned()];
         let committed = Decision::Committed(Record::new(&of, sessions));
         assert!(Decisions::default().decide(&place, &own, &committed).await.unwrap());

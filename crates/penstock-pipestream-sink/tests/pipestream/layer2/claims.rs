@@ -1,4 +1,4 @@
-//! Claim checks: an entity that is deferred, and who takes it over.
+//! Claim checks: entities that are deferred, and callers that take them over.
 
 use std::path::Path;
 use std::pin::pin;
@@ -82,7 +82,7 @@ fn the_claim_check_of_a_container_tells_of_its_children() {
     close(&client);
 }
 
-/// Return the files of a folder as a crash would leave them, in another one.
+/// Return another folder with a folder's files as a crash would leave them.
 fn copied(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -183,7 +183,7 @@ fn a_sink_stores_what_is_deferred_by_its_type_and_says_so_in_its_list() {
     let claim = end.claim.unwrap();
     let fresh = block(pair.server.fresh_claims()).unwrap();
     assert_eq!((fresh.len(), fresh[0].check.id, fresh[0].check.status), (1, claim, Status::Deferred));
-    // One that is redeemed is not deferred again.
+    // An entity whose claim check was redeemed is not deferred again.
     let by = pair.connect_with(options());
     block(by.redeem(claim, fresh[0].check.session.unwrap())).unwrap();
     let mut again = draft("image/png");
@@ -229,13 +229,13 @@ fn callers_that_wait_at_the_same_time_get_each_claim_check_once() {
     let ids = |rows: &[ClaimRow]| rows.iter().map(|row| row.check.id).collect::<Vec<_>>();
     let first = defer();
     let mut both = pin!(async { tokio::try_join!(pair.server.fresh_claims(), pair.server.fresh_claims()) });
-    // One has the first, and the other waits.
+    // One caller gets the first claim check, and the other waits.
     let looked = wait(both.as_mut(), Some(Instant::now() + Duration::from_millis(50)), &mut || Ok(()));
     assert!(looked.is_err(), "both callers have got claim checks: {looked:?}");
     let second = defer();
     let (one, other) = block(both).unwrap();
     assert_eq!((ids(&one), ids(&other)), (vec![first], vec![second]));
-    // A caller that gives up leaves the next ones to others.
+    // A caller that gives up leaves the next claim checks to other callers.
     assert!(wait(pair.server.fresh_claims(), Some(Instant::now()), &mut || Ok(())).is_err());
     let third = defer();
     assert_eq!(ids(&block(pair.server.fresh_claims()).unwrap()), [third]);

@@ -70,7 +70,7 @@ fn a_part_that_takes_too_long_is_what_on_timeout_says() {
         assert_eq!((end.status, end.attempts), (expected, attempts), "{action:?}");
         assert_eq!(end.reason.unwrap().code, ErrorCode::IdleTimeout);
         assert_eq!(status(&client, &parent), Status::Complete);
-        // A receiver that took so long is not notified, and changes nothing.
+        // A receiver that took too long is not notified, and changes nothing.
         late.into_iter().for_each(|entity| block(entity.complete()).unwrap());
     }
     close(&client);
@@ -130,7 +130,7 @@ fn an_attempt_counts_once_it_is_made() {
         event(&client, |event| {
             matches!(event, Layer2Event::AttemptFailed { failures: 1, owned: true, .. }).then_some(())
         });
-        // The second one is there, or has not begun.
+        // The second attempt has arrived, or has not begun.
         let _second = (attempts == 2).then(|| next(&server));
         block(client.fail(sent.key, bad())).unwrap();
         let end = block(client.wait_resolved(sent.key)).unwrap();
@@ -150,14 +150,14 @@ fn what_comes_of_a_failed_attempt_is_not_taken_for_the_next_ones() {
     };
     let parent = dehydrate(&client, None, Some(policy));
     block(next(&server).complete()).unwrap();
-    // One whose payload has arrived completely, and one whose payload is still arriving.
+    // One part whose payload has arrived completely, and one whose payload is still arriving.
     for bytes in [10, 5 << 20] {
         let part = send(&client, Some(&parent), vec![1; bytes]);
         let old = next(&server);
         let mut present = next(&server);
         assert_eq!(present.key(), old.key());
         drop(old);
-        // On a slow machine even this one may be too late.
+        // On a slow machine even this attempt may be too late.
         while block(present.read_to_end(1 << 30)).is_err() {
             present = next(&server);
         }
@@ -208,7 +208,8 @@ fn each_scope_has_its_own_policy_and_a_root_without_one_the_sessions() {
     }
     assert_eq!([&tolerated, &fatal].map(|part| status(&client, part)), [Status::Failed, Status::Failed]);
     assert_eq!([&inner, &good].map(|part| status(&client, part)), [Status::Complete, Status::Complete]);
-    // Its own children are all or nothing; its parent decides about the entity itself.
+    // The strict container needs all of its children; its parent decides about the container
+    // itself.
     assert_eq!(status(&client, &strict), Status::Skipped);
     assert_eq!(status(&client, &outer), Status::Complete);
     close(&client);

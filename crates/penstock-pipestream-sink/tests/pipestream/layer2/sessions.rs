@@ -32,7 +32,8 @@ fn the_clients_name_is_the_sessions_id_at_both_ends_and_in_the_sink() {
     assert_eq!(status(&client, &send(&client, None, *b"x")), Status::Complete);
     close(&client);
     assert_eq!(log(&pair.sink(), &"ab".repeat(16)).len(), 2);
-    // Its folder exists already: a session that has the same ID later gets a different one.
+    // The session's folder exists already, so a later session of the same ID gets a different
+    // folder.
     let again = pair.connect_with(named);
     assert_eq!(id(&again), id(&client));
     assert_eq!(status(&again, &send(&again, None, *b"y")), Status::Complete);
@@ -99,7 +100,7 @@ fn what_overtakes_the_sessions_name_waits_for_it() {
             "{failed:?}"
         );
         peer.send_frames(&[Frame::Layer2(Layer2Frame::Session(SessionFrame::named(name)))]).await;
-        // It reads frames of layer 2 as those of an unknown type.
+        // The peer reads frames of layer 2 as frames of an unknown type.
         assert!(matches!(peer.next_frame().await, Frame::Private(_)));
         peer.expect_complete(1).await;
     });

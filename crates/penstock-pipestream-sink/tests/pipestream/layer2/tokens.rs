@@ -50,7 +50,7 @@ fn a_token_is_good_only_for_the_bytes_that_it_was_made_after() {
     assert_eq!(refused.code, ErrorCode::IntegrityError, "{}", refused.message);
     assert_eq!(block(entity.resumed()).unwrap(), None, "its state is not the entity's any more");
     assert_eq!(block(client.resume(sent.key, stale)).unwrap().unwrap().code, ErrorCode::ClaimNotFound);
-    // The bytes that it has by now make a different state.
+    // With the bytes received since then, the entity is in a different state.
     block(entity.wait(YieldReason::ResourceBusy, Bytes::from_static(b"page 3"))).unwrap();
     assert_eq!(block(client.resume(sent.key, token(&client))).unwrap(), None);
     assert_eq!(block(entity.resumed()).unwrap().as_deref(), Some(b"page 3".as_slice()));
@@ -70,7 +70,7 @@ fn a_stopping_point_tells_how_far_processing_is_and_bytes_that_came_back_are_not
     entity.unread(all.slice(6..)).unwrap();
     block(entity.wait(YieldReason::ResourceBusy, Bytes::from_static(b"a line"))).unwrap();
     let sealed = token(&client);
-    // Its HMAC follows it.
+    // The token's HMAC follows its message.
     let message = sealed.slice(..sealed.len() - 32);
     let validation = messages::decode_message::<messages::YieldToken>(message).unwrap().validation.unwrap();
     assert_eq!((validation.bytes_processed, validation.is_resumable), (Some(6), Some(true)));
@@ -119,7 +119,7 @@ fn a_container_that_waits_says_what_has_become_of_its_children_and_which_checkpo
     assert_eq!(block(whole.resumed()).unwrap().as_deref(), Some(b"one of two".as_slice()));
     block(whole.complete()).unwrap();
     assert_eq!(status(&client, &parent), Status::Complete);
-    // A claim check names it too, at its issuer and at the peer that asks.
+    // A claim check names the checkpoint, too, at its issuer and at the peer that requests it.
     let aside = send(&client, None, *b"later");
     let claim = block(next(&server).defer(bad(), None)).unwrap();
     assert_eq!(status(&client, &aside), Status::Deferred);

@@ -6,10 +6,10 @@ const REDEEMED: u64 = 2;
 const SETTLED: u64 = 3;
 const VOIDED: u64 = 4;
 const LATER: u64 = 5;
-/// No end has issued it.
+/// A claim check that was never issued.
 const UNKNOWN: u64 = 999;
 
-/// A log of one segment, with where each record begins, and what it says.
+/// Return a log of one segment, the start of each record, and the states that the log contains.
 fn written() -> (MemoryDisk, Vec<usize>, Model) {
     let disk = MemoryDisk::default();
     let mut process = Process::try_open(&disk, FORMAT).unwrap();
@@ -41,14 +41,14 @@ fn damaged(disk: &MemoryDisk, bytes: Vec<u8>) -> MemoryDisk {
     disk
 }
 
-/// Return the claim checks that are in doubt. Of all others what is said is true: none is open that was redeemed, and none is unknown
-/// that was issued.
+/// Return the claim checks in doubt. The states of all others must be correct: a redeemed one is
+/// not open, and an issued one is not unknown.
 fn doubted(process: &Process, model: &Model, when: &str) -> Vec<u64> {
     let ids = [OPEN, REDEEMED, SETTLED, VOIDED, LATER, UNKNOWN];
     let (sure, doubted): (Vec<u64>, Vec<u64>) = ids.into_iter().partition(|id| process.state.check(*id).is_ok());
     for id in sure {
         let found = process.state.book.get(id).map(|claim| claim.state);
-        // Of one that was voided no peer has heard.
+        // No peer knows a claim check that was voided.
         assert!(found == model.get(&id).copied() || id == VOIDED, "{when}: {id} is {found:?}");
     }
     for id in &doubted {
@@ -80,14 +80,15 @@ fn a_bit_that_flips_leaves_at_most_its_claim_check_in_doubt_and_nothing_wrong_is
             assert_eq!(image.read(&kept).unwrap(), bytes, "{when}");
         }
         drop(process);
-        // The next start knows it, too, though the damage may be gone.
+        // The next start has the same doubts, even if the damage is gone.
         for next in [image.crash(1), image] {
             let process = Process::try_open(&next, FORMAT).unwrap();
             assert_eq!(doubted(&process, &model, &when), first, "{when}");
         }
         first.into_iter().for_each(|id| *hit.entry(id).or_default() += 1);
     }
-    // Whatever is hit of a record's body. That a claim check was voided is in the label, too.
+    // Damage anywhere in a record's body is found. The body of a voided claim check is not needed,
+    // because the label has its content.
     assert!([OPEN, REDEEMED, LATER, SETTLED].iter().all(|id| hit[id] > 300), "{hit:?}");
 }
 
@@ -103,14 +104,14 @@ fn a_place_of_which_nothing_says_whose_it_was_leaves_all_before_it_in_doubt_and_
         let process = Process::try_open(&image, FORMAT).unwrap();
         let first = doubted(&process, &model, &when);
         assert!(first.contains(&UNKNOWN) && first.contains(&OPEN), "{when}: {first:?}");
-        // What comes later says it again, or is not concerned.
+        // A claim check is certain if a later record repeats its state, or if it was issued later.
         assert_eq!(first.contains(&LATER), at == 8, "{when}: {first:?}");
         assert_eq!(first.contains(&SETTLED), at == 2 || at == 6, "{when}: {first:?}");
         assert_eq!(first.contains(&REDEEMED), at == 1 || at > 3, "{when}: {first:?}");
         drop(process);
         let mut process = Process::try_open(&image.crash(1), FORMAT).unwrap();
         assert_eq!(doubted(&process, &model, &when), first, "{when}");
-        // Once no claim check of the place can be valid, the doubt ends.
+        // The doubt ends once no claim check of the place can be valid.
         let (now, most) = (now().unix_micros, ClaimLimits::default());
         let later = now + u64::try_from((most.life + most.linger).as_micros()).unwrap();
         assert!(process.state.doubts.check(later - 60_000_000, UNKNOWN, false).is_err());
@@ -126,7 +127,7 @@ fn a_place_of_which_nothing_says_whose_it_was_leaves_all_before_it_in_doubt_and_
 fn what_is_in_doubt_stays_so_wherever_the_power_goes_or_the_disk_fails_at_a_start() {
     let (disk, starts, model) = written();
     let whole = disk.read(&segment(1)).unwrap();
-    // The redemption, with its head, so that nothing says whose it was, or without.
+    // Damage the redemption without its head, which names the claim check, and then with it.
     for (from, doubtful) in [(starts[4] + 40, vec![REDEEMED]), (starts[4], vec![OPEN, REDEEMED, UNKNOWN])] {
         let mut bytes = whole.clone();
         bytes[from..starts[5] - 32].fill(0x77);

@@ -1,10 +1,10 @@
-//! A file of claim checks as the last version with it has written it.
+//! Tests with a file of claim checks from the last version that wrote such files.
 
 use super::*;
 use crate::claims::earlier::NAME;
 
-/// Claim checks 1 to 4 were issued; 2 was redeemed, 3 was redeemed and is complete, 4 was voided. 5 is one that was redeemed when
-/// the file was begun anew.
+/// A file in which claim checks 1 to 4 were issued; 2 was redeemed, 3 was redeemed and is complete,
+/// 4 was voided. 5 was already redeemed when the file was rewritten.
 const FILE: &str = "\
     70656e73746f636b20636c61696d7320310a00000097eba4fa830000002801000000000000000101010101010101010101010101010101000200 \
     000001000e9326dd03c000007b22726561736f6e223a22706172742031222c22646f63756d656e74223a6e756c6c2c2270617468223a6e756c6c \
@@ -68,7 +68,7 @@ fn a_file_of_the_version_before_is_read_and_written_anew_wherever_the_power_goes
                 let image = disk.crash(seed);
                 let mut process = Process::open(&image);
                 assert_eq!(process.model(), model(), "{fault:?} at call {call}, image {seed}");
-                // What is said from now on counts, whatever of the file comes back.
+                // Later records count, even if parts of the file reappear.
                 process.redeem(1);
                 process.save().unwrap();
                 let expected = process.model();

@@ -30,7 +30,7 @@ fn a_reader_knows_what_the_server_knows_at_any_time_and_changes_nothing() {
     }
 }
 
-/// A disk on which the server writes its log anew between a reader's list of it and what it reads.
+/// A disk on which the server rewrites its log between a reader's listing of it and the reads.
 #[derive(Debug)]
 struct Racing {
     disk: MemoryDisk,
@@ -105,7 +105,7 @@ fn a_reader_begins_again_when_the_server_has_written_its_log_anew() {
     let racing = Racing { disk, server: Mutex::new(process), races: Mutex::new(4) };
     assert_eq!(model(&looked(&racing)), expected);
     assert_eq!(*racing.races.lock().unwrap(), 0);
-    // Not for ever.
+    // The reader does not retry forever.
     *racing.races.lock().unwrap() = usize::MAX;
     assert!(look(&racing, folder(), &SMALL, &mut State::default()).is_err());
 }
