@@ -76,7 +76,9 @@ impl<K: Copy + Eq + Hash, V> Outcomes<K, V> {
 
     /// Stop expecting an outcome.
     pub(crate) fn forget(&self, key: K) {
-        lock(&self.0).slots.remove(&key);
+        if let Some(Slot::Expected(mut waiters)) = lock(&self.0).slots.remove(&key) {
+            wake(waiters.take());
+        }
     }
 
     /// Record outcomes. Drop those that are no longer expected.
@@ -228,6 +230,9 @@ impl<E> EventQueue<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
     use penstock_io::runtime::block_on;
 
@@ -253,6 +258,23 @@ mod tests {
         outcomes.expect(1_000);
         outcomes.close();
         assert_eq!(block_on(outcomes.wait(1_000)).unwrap(), Err(Missing::Closed));
+    }
+
+    #[test]
+    fn a_wait_for_a_forgotten_outcome_ends() {
+        let outcomes = Arc::new(Outcomes::<u32, ()>::new());
+        outcomes.expect(1);
+        let theirs = Arc::clone(&outcomes);
+        let ended = block_on(async {
+            let waiting = tokio::spawn(async move { theirs.wait(1).await });
+            let waits = |slot: &Slot<()>| matches!(slot, Slot::Expected(waiters) if !waiters.0.is_empty());
+            while !lock(&outcomes.0).slots.get(&1).is_some_and(waits) {
+                tokio::task::yield_now().await;
+            }
+            outcomes.forget(1);
+            tokio::time::timeout(Duration::from_secs(20), waiting).await
+        });
+        assert_eq!(ended.unwrap().unwrap().unwrap(), Err(Missing::Unknown));
     }
 
     #[test]

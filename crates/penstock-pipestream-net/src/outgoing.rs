@@ -10,11 +10,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
 use crate::command::Command;
+use crate::error::Error;
 use crate::limits::CREDIT;
 use crate::link::{Gate, Link};
 use crate::payload::{Payload, Pieces};
 use crate::pump::STOPPED;
-use crate::sealer::Sealer;
+use crate::sealer::{Sealer, unsealed};
 use crate::ticket_reply::TicketReply;
 use crate::transport::quic_code;
 
@@ -43,6 +44,8 @@ enum Failure {
     Stopped(u64),
     /// The source cannot be read, or has changed.
     Source(io::Error),
+    /// The header cannot be sealed, because it would be too long.
+    Unsealed(Error),
     /// The connection is lost, which the driver detects elsewhere.
     Lost,
 }
@@ -70,6 +73,7 @@ pub(crate) async fn send(mut outgoing: Outgoing, link: Arc<Link>) {
             let message = format!("cannot read the payload: {error}");
             (Reason { code: ErrorCode::InternalError, message }, false)
         }
+        Err(Failure::Unsealed(error)) => (unsealed(&error), false),
     };
     link.commands.send(Command::NotSent { key: outgoing.ticket.key, reason, stopped }).await;
 }
@@ -117,12 +121,13 @@ impl Outgoing {
 
     /// Send one stream: the current header and the payload from `offset` to `end`.
     async fn send_stream(&mut self, offset: u64, end: u64, link: &Link) -> Result<(), Failure> {
-        let mut stream = self.open(link).await?;
-        let pieces = self.payload.pieces(offset, end);
+        // Sealed before the stream is opened: a stream without a header would cost the session.
         let mut head = match &self.sealer {
-            Some(sealer) => sealer.seal(&self.header).map_err(io::Error::other)?.into_bytes(),
+            Some(sealer) => sealer.seal(&self.header).map_err(Failure::Unsealed)?.into_bytes(),
             None => self.header.encode(),
         };
+        let mut stream = self.open(link).await?;
+        let pieces = self.payload.pieces(offset, end);
         if self.dehydrated {
             // The header is short and the stream is new, so this does not wait for long.
             write_all(&mut stream, &mut [std::mem::take(&mut head)], &link.gate).await?;
@@ -137,7 +142,7 @@ impl Outgoing {
             Ok(()) => return stream.finish().map_err(|_| Failure::Lost),
             Err(Failure::Resolved(code)) => *code,
             Err(Failure::Stopped(code)) => ErrorCode::from_code(*code),
-            Err(Failure::Source(_) | Failure::Lost) => ErrorCode::InternalError,
+            Err(Failure::Source(_) | Failure::Unsealed(_) | Failure::Lost) => ErrorCode::InternalError,
         };
         // Dropping the stream would finish it, as if the payload were complete.
         let _ = stream.reset(quic_code(code));

@@ -196,7 +196,7 @@ impl Resolutions {
         }
     }
 
-    /// Stop expecting this outcome.
+    /// Stop expecting this outcome. Those that wait for it learn that it is unknown.
     pub(crate) fn forget(&self, key: EntityKey) {
         let mut state = lock(&self.0);
         if state.take(key).is_some() {
@@ -209,6 +209,9 @@ impl Resolutions {
             run.trim();
         }
         state.forget_if_empty(run_key(key));
+        let waiters = state.waiting.remove(&key);
+        drop(state);
+        wake(waiters.map(|mut waiters| waiters.take()).unwrap_or_default());
     }
 
     /// Record outcomes. Drop those that are no longer expected.
@@ -278,6 +281,9 @@ impl Resolutions {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use penstock_pipestream::{ErrorCode, Reason, Status};
 
     use super::*;
@@ -351,6 +357,21 @@ mod tests {
         assert_eq!(block_on(outcomes.wait_any(9)).unwrap(), [(key(3), complete())]);
         let state = lock(&outcomes.0);
         assert!(state.runs.values().all(|run| run.slots.is_empty()) && state.reasons.is_empty());
+    }
+
+    #[test]
+    fn a_wait_for_a_forgotten_outcome_ends() {
+        let outcomes = Arc::new(expecting(1));
+        let theirs = Arc::clone(&outcomes);
+        let ended = block_on(async {
+            let waiting = tokio::spawn(async move { theirs.wait(key(1)).await });
+            while lock(&outcomes.0).waiting.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            outcomes.forget(key(1));
+            tokio::time::timeout(Duration::from_secs(20), waiting).await
+        });
+        assert_eq!(ended.unwrap().unwrap().unwrap(), Err(Missing::Unknown));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use penstock_io::tls;
-use penstock_pipestream::EntityHeader;
 use penstock_pipestream::header_key::SessionHeaderKeys;
+use penstock_pipestream::{EntityHeader, ErrorCode, Reason};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// The keys that seal the headers of one session.
 #[derive(Debug, Clone)]
@@ -22,4 +22,10 @@ impl Sealer {
     pub(crate) fn seal(&self, header: &EntityHeader) -> Result<EntityHeader> {
         Ok(self.0.seal(header, tls::random()?)?)
     }
+}
+
+/// Return the reason for which an entity fails whose header cannot be sealed.
+pub(crate) fn unsealed(error: &Error) -> Reason {
+    let code = error.code().unwrap_or(ErrorCode::InternalError);
+    Reason { code, message: format!("its header cannot be sealed: {error}") }
 }

@@ -561,7 +561,12 @@ async fn serve(incoming: Incoming, inner: &Inner, place: &Arc<Place>) -> Result<
     };
     let number = inner.next_number.fetch_add(1, Ordering::Relaxed);
     let open = ActiveSession { commands, shared: Arc::clone(&shared), connection: connection.clone() };
+    let commands = open.commands.clone();
     lock(&inner.sessions).open.insert(number, open);
+    if inner.stopping.load(Ordering::Relaxed) {
+        // The handshake began before the server stopped, which has not told this session.
+        commands.send_urgent(Urgent::Leave(None));
+    }
     closed(&shared).await;
     let mut sessions = lock(&inner.sessions);
     sessions.open.remove(&number);

@@ -15,6 +15,7 @@ use crate::driver::stage::Root;
 use crate::outgoing::{self, Outgoing};
 use crate::payload::Payload;
 use crate::pump::Small;
+use crate::sealer::unsealed;
 use crate::ticket_reply::TicketReply;
 use crate::{Error, Misuse};
 
@@ -243,9 +244,7 @@ impl Driver {
 
     /// Give up an entity whose header cannot be sealed.
     fn unsealed(&mut self, ticket: Ticket, error: &Error, reply: Option<TicketReply>) {
-        let code = error.code().unwrap_or(ErrorCode::InternalError);
-        let message = format!("its header cannot be sealed: {error}");
-        self.session.fail_unsent(now(), ticket.key, Reason { code, message });
+        self.session.fail_unsent(now(), ticket.key, unsealed(error));
         if let Some(reply) = reply {
             self.link.entity.deliver_ticket(reply, ticket);
         }

@@ -427,6 +427,7 @@ impl EntityReceiver {
             Some(Body::Stream(stream)) => stream.name(),
             Some(Body::Whole(_) | Body::Spooled(_)) | None => 0,
         };
+        self.verification = Verification::Failed;
         match end {
             StreamEnd::Reset(code) => {
                 self.link.commands.send(Command::StreamReset { stream, attempt: self.attempt, code }).await;
