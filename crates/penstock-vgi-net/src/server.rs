@@ -60,7 +60,7 @@ impl ServerConnection {
     }
 
     /// Return the next event, or `None` once the client has closed its end. Call
-    /// [`settle`](Self::settle) before the next call, so that one without an answer fails.
+    /// [`settle`](Self::settle) first if the last call may lack an answer.
     ///
     /// Count requests that reach no method, and a connection that fails before its first request,
     /// for example because of its handshake.

@@ -8,7 +8,7 @@ use penstock_vgi::transport::{End, Transport, TransportSelector};
 use super::segment::Segment;
 use crate::error::Result;
 
-/// A connection's shared segment, and the measurements that choose between the two.
+/// A connection's shared segment, and the measurements that decide when to use it.
 pub(super) struct SharedMemoryLink {
     segment: Arc<Segment>,
     selector: TransportSelector,
