@@ -170,12 +170,12 @@ impl ServeOptions {
         Ok(options.required()?)
     }
 
-    /// Return the address for serving metrics. Blocks on the resolver.
+    /// Return the address for serving metrics. This blocks on the resolver.
     pub(crate) fn metrics(&self) -> Result<Option<Addresses>> {
         Ok(self.metrics.as_deref().map(Addresses::resolve).transpose()?)
     }
 
-    /// Fill in what is stated of the server.
+    /// Return the settings of a server, with these options filled into `server`.
     pub(crate) fn settings(&self, server: ServerOptions) -> Result<ServerSettings> {
         let server = ServerOptions {
             session: self.session()?,

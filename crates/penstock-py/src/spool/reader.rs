@@ -1,4 +1,4 @@
-//! A spool that is read: in its place, or from the receiver that writes it.
+//! A spool that is read, either in its place or through the receiver that writes it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
