@@ -18,7 +18,8 @@ use super::{PieceTuple, PositionTuple, detached, divide, layout, position};
 /// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
 #[derive(FromPyObject)]
 pub(crate) struct SpoolReaderFields {
-    /// A folder, or the URI of a prefix in an object store; otherwise the address of the receiver's service.
+    /// A folder or the URI of a prefix in an object store; without it, the address of the
+    /// receiver's service is used.
     place: Option<PathBuf>,
     storage: BTreeMap<String, String>,
     address: Option<String>,
