@@ -1,5 +1,5 @@
-//! Builds Arrow columns from Python values. `pa.array` imports pandas wherever it is installed, which costs each Python
-//! process of a Spark executor more than half a second of CPU.
+//! Building Arrow columns from Python values. `pa.array` would import pandas wherever it is
+//! installed, which costs each Python process of a Spark executor more than half a second of CPU.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ use pyo3_arrow::ffi::to_array_pycapsules;
 /// `pa.Array._import_from_c_capsule`, looked up once.
 static IMPORT_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// Return an array as an object of a class of pyarrow, through the Arrow C data interface, without copying.
+/// Return an array as an object of a pyarrow class, through the Arrow C data interface, without
+/// copying.
 pub(crate) fn import<'py>(
     py: Python<'py>,
     cell: &'static PyOnceLock<Py<PyAny>>,
@@ -77,7 +78,7 @@ fn collect<'py, V: FromPyObjectOwned<'py>>(values: &[Bound<'py, PyAny>]) -> PyRe
     values.iter().map(|value| value.extract::<Option<V>>().map_err(Into::into)).collect()
 }
 
-/// Refuse what 32-bit offsets cannot hold, on which Arrow panics.
+/// Refuse values that exceed 32-bit offsets, because Arrow panics on them.
 fn short<V: AsRef<[u8]>>(values: Vec<Option<V>>) -> PyResult<Vec<Option<V>>> {
     offset(values.iter().flatten().map(|value| value.as_ref().len()).sum())?;
     Ok(values)

@@ -1,8 +1,8 @@
-//! Converts errors to Python exceptions.
+//! The conversion of errors to Python exceptions.
 //!
-//! The exception classes are defined in `python/penstock/errors.py`, so that they are typed, documented and pickled
-//! like any Python class; here they are only raised. Each takes its fields as positional arguments. Therefore it can be
-//! pickled, and so it survives the way back from a Spark worker.
+//! The exception classes are defined in `python/penstock/errors.py`, so that they are typed,
+//! documented and pickled like any Python class; this module only raises them. Each takes its
+//! fields as positional arguments, so that it can be pickled and sent back from a Spark worker.
 
 use penstock_io::DriverError;
 use penstock_pipestream::ErrorCode;
@@ -15,14 +15,14 @@ mod python {
     pyo3::import_exception!(penstock.errors, PipeStreamError);
 }
 
-/// Return the result of a task; an error if the task panicked.
+/// Return the result of a task, or an error if the task panicked.
 pub(crate) async fn joined<T, E: DriverError>(task: JoinHandle<Result<T, E>>) -> Result<T, E> {
     task.await.unwrap_or_else(|died| Err(E::task(died)))
 }
 
-/// Converts an error of a core for Python.
+/// The conversion of a core's error for Python.
 pub(crate) trait IntoPyErr {
-    /// Return the Python exception with every field of the error.
+    /// Return the Python exception with all fields of the error.
     fn into_py_err(self) -> PyErr;
 }
 

@@ -1,8 +1,8 @@
 //! The extension module `penstock._core`: the list of what it exports to Python.
 //!
-//! Each protocol has its own module; `python/penstock` wraps the exports in typed classes, and `_core.pyi` describes
-//! them (stubtest compares both). Nothing here starts a thread or a runtime at import: PySpark forks its workers, and a
-//! runtime made before a fork hangs after it.
+//! Each protocol has its own module; `python/penstock` wraps the exports in typed classes, and
+//! `_core.pyi` describes them (stubtest compares both). Nothing here starts a thread or a runtime
+//! at import: PySpark forks its workers, and a runtime made before a fork hangs after it.
 
 mod columns;
 mod documents;

@@ -1,4 +1,4 @@
-//! Logs of the Rust side, to stderr.
+//! Logs of the Rust code, written to stderr.
 
 use std::io::stderr;
 use std::sync::OnceLock;
@@ -27,12 +27,12 @@ pub(crate) fn init_logging(level: &str, format: &str) -> PyResult<()> {
 }
 
 fn install(filter: EnvFilter, json: bool) {
-    // If stderr cannot be written to, for example on a full disk, the problem cannot be reported anywhere, and
-    // reporting it to stderr would panic.
+    // If stderr cannot be written to, for example on a full disk, the problem cannot be reported at
+    // all, and reporting it to stderr would panic.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).log_internal_errors(false);
-    // An error means that the program that embeds this module has installed a subscriber, which then stays in use.
-    // `try_init` would also capture the records of the crate `log`: through rustls a peer can write such lines, and
-    // through html5ever a document can.
+    // An error means that the program that embeds this module has installed a subscriber, which
+    // stays in use. `try_init` would also capture the records of the crate `log`, which a peer can
+    // write through rustls, and a document through html5ever.
     let _ = if json {
         set_global_default(builder.json().flatten_event(true).finish())
     } else {

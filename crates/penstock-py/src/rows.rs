@@ -1,4 +1,5 @@
-//! Sends Arrow rows as entities for Python: `penstock_ingest` does the work, and no row passes through Python.
+//! Sending Arrow rows as entities for Python. `penstock_ingest` does the work, and no row passes
+//! through Python.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +17,17 @@ type FailureTuple = (Option<String>, Option<String>, u64, String, String);
 #[pyclass(frozen, name = "RowSender", module = "penstock._core")]
 pub(crate) struct RowSender(penstock_ingest::RowSender);
 
-/// How the rows ended.
+/// The outcome of the rows.
 #[derive(IntoPyObject)]
 pub(crate) struct Totals {
     rows: u64,
     bytes: u64,
     scopes: u64,
     failed: u64,
-    /// Rows that are not COMPLETE, under a policy.
+    /// The number of rows that are not COMPLETE, under a policy.
     left_out: u64,
-    /// The document, the path as JSON, the code, its name and the message of the first rows that failed.
+    /// The document, the path as JSON, the code, its name and the message of the first rows that
+    /// failed.
     failures: Vec<FailureTuple>,
     /// The Merkle root over the root scope; `None` at layer 0, and before `finish`.
     merkle_root: Option<String>,

@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// The source of a channel's bytes.
+/// A source of a channel's bytes.
 pub trait Source: Read + Send {
-    /// Return the descriptor that the system can wait for; `None` if only this object knows when it is ready.
+    /// Return the descriptor that the system can wait for, or `None` if only this object knows when
+    /// it is ready.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Set the deadline of the next read, for a source whose reads each consist of several system calls.
@@ -17,15 +18,15 @@ pub trait Source: Read + Send {
         false
     }
 
-    /// Return the descriptor that the peer has passed last.
+    /// Return the last descriptor that the peer has passed.
     fn received(&mut self) -> Option<OwnedFd> {
         None
     }
 }
 
-/// The destination of a channel's bytes.
+/// A destination of a channel's bytes.
 pub trait Sink: Write + Send {
-    /// Return the descriptor that the system can wait for.
+    /// Return the descriptor that the system can wait for, or `None` as for [`Source::descriptor`].
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Return whether descriptors can be passed to the peer.

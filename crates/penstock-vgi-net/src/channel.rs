@@ -21,11 +21,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The most pieces in one write.
 const PIECES: usize = 64;
 
-/// Returned by a [`Check`] to stop waiting.
+/// The reply of a [`Check`] that stops a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
-/// Called when a signal arrived during a wait; decides whether to continue.
+/// A callback that decides whether a wait continues, called at intervals and after a signal.
 pub type Check<'a> = &'a mut dyn FnMut() -> std::result::Result<(), Interrupted>;
 
 /// A connection, for one call at a time.
@@ -57,7 +57,7 @@ impl Channel {
         Self::new(Box::new(Descriptor::new(reader)), Box::new(Descriptor::new(writer)), false, peer)
     }
 
-    /// Make a channel over any other objects. With `exact` only what is needed next is read.
+    /// Make a channel over any other objects. With `exact`, read only the bytes needed next.
     pub fn new(source: Box<dyn Source>, sink: Box<dyn Sink>, exact: bool, peer: Peer) -> Self {
         Self { source, sink, exact, peer, timeout: None, deadline: None, first_byte: None, idle: None }
     }
@@ -77,24 +77,24 @@ impl Channel {
         self.sink.pass(descriptor);
     }
 
-    /// Take the descriptor that the peer has passed last.
+    /// Take the last descriptor that the peer has passed.
     pub fn received(&mut self) -> Option<OwnedFd> {
         self.source.received()
     }
 
-    /// Set how long an answer may take from [`begin`](Self::begin) on, over all its reads and writes; `None` means no
-    /// limit.
+    /// Set how long an answer may take, over all its reads and writes, counted from
+    /// [`begin`](Self::begin); `None` means no limit.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
         self.begin();
     }
 
-    /// Start the time of an answer.
+    /// Start the time limit of an answer.
     pub fn begin(&mut self) {
         self.deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     }
 
-    /// End the time of the answer.
+    /// Make the answer's time limit expire now.
     #[cfg(test)]
     pub(super) fn expire(&mut self) {
         self.deadline = Some(Instant::now());
@@ -105,18 +105,19 @@ impl Channel {
         self.first_byte = Instant::now().checked_add(limit);
     }
 
-    /// Make a read fail with a deadline error if the peer sends nothing for this long, and a write if it takes nothing.
+    /// Make a read fail with a deadline error if the peer sends nothing for this long, and a write
+    /// if the peer takes nothing.
     pub fn set_idle(&mut self, limit: Duration) {
         self.idle = Some(limit);
         for descriptor in [self.source.descriptor(), self.sink.descriptor()].into_iter().flatten() {
-            // With timeouts on the socket a read need not poll first. On anything but a socket these calls fail, and
-            // reads wait as before.
+            // With timeouts on the socket, a read need not poll first. On anything but a socket
+            // these calls fail, and reads poll as before.
             let socket = SockRef::from(&descriptor);
             let _ = socket.set_read_timeout(Some(limit)).and_then(|()| socket.set_write_timeout(Some(limit)));
         }
     }
 
-    /// Read what is available, at least one byte. `false`: the peer has closed its end.
+    /// Read the available bytes, at least one; return `false` if the peer has closed its end.
     pub fn fill(&mut self, decoder: &mut Decoder, check: Check<'_>) -> Result<bool> {
         let explicit = [self.deadline, self.first_byte].into_iter().flatten().min();
         let deadline = explicit.into_iter().chain(self.idle_deadline()).min();
@@ -149,7 +150,8 @@ impl Channel {
                 }
                 Err(error) if error.kind() == IoKind::Interrupted => check().map_err(interrupted)?,
                 Err(error) if error.kind() == IoKind::WouldBlock => self.wait(PollFlags::IN, deadline, check)?,
-                // A reset ends the connection as a close does; the state machine knows whether the end is allowed here.
+                // A reset ends the connection as a close does; the state machine decides whether it
+                // may end here.
                 Err(error) if error.kind() == IoKind::ConnectionReset => return Ok(false),
                 Err(error) if error.kind() == IoKind::TimedOut && is_over(deadline) => return Err(self.late()),
                 Err(error) => return Err(failed("reading from the peer", error)),
@@ -213,7 +215,8 @@ impl Channel {
     fn wait(&self, what: PollFlags, deadline: Option<Instant>, check: Check<'_>) -> Result<()> {
         let descriptor = if what == PollFlags::IN { self.source.descriptor() } else { self.sink.descriptor() };
         let Some(descriptor) = descriptor else {
-            // An object without a descriptor does its own waiting; the caller is asked between its waits.
+            // An object without a descriptor does its own waiting; the caller is asked between its
+            // waits.
             if is_over(deadline) {
                 return Err(self.late());
             }

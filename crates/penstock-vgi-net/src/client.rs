@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 ///  Open ── the first request, with the descriptor ─▶ Made ── the first answer ─▶ Over
 /// ```
 enum Offer {
-    /// It was not offered yet.
+    /// No sealed segment was offered yet.
     Open,
-    /// Its descriptor is sent with a request that has no answer yet. Until then nothing is shared, because it is
-    /// unknown which segment the server will use.
+    /// The sealed segment's descriptor was sent with a request that has no answer yet. Nothing is
+    /// shared until then, because this end cannot tell which segment the server will use.
     Made(Arc<Segment>),
-    /// The server uses it, or does not accept it, or it cannot be passed.
+    /// The server uses the sealed segment or has declined it, or it cannot be passed.
     Over,
 }
 
@@ -32,9 +32,9 @@ pub struct ClientConnection {
     channel: Channel,
     link: Option<SharedMemoryLink>,
     offer: Offer,
-    /// The most bytes of a batch that are copied out of a segment.
+    /// The most bytes of a batch that this end copies out of a segment.
     limit: u64,
-    /// Why no more calls are possible.
+    /// The error that makes further calls impossible.
     broken: Option<Error>,
 }
 
@@ -45,8 +45,8 @@ impl fmt::Debug for ClientConnection {
 }
 
 impl ClientConnection {
-    /// Make a client for a connection on which nothing was sent yet. Fails where there is a segment and the peer is not
-    /// on this machine.
+    /// Make a client for a connection on which nothing was sent yet. Fail if there is a segment and
+    /// the peer is not on this machine.
     pub fn new(limits: Limits, channel: Channel, segment: Option<Arc<Segment>>) -> Result<Self> {
         if let Some(segment) = &segment {
             segment.share_with(channel.peer())?;
@@ -57,8 +57,8 @@ impl ClientConnection {
         Ok(Self { machine: Client::new(limits), channel, link, offer, limit, broken: None })
     }
 
-    /// Set how long one answer may take, from the request to its last byte; `None` means no limit. Log messages before
-    /// the answer do not extend the time.
+    /// Set how long one answer may take, from the request to its last byte; `None` means no limit.
+    /// Log messages before the answer do not extend this time.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.channel.set_timeout(timeout);
     }
@@ -105,7 +105,7 @@ impl ClientConnection {
         self.send_all(check)
     }
 
-    /// End the stream. Further output of the server is dropped, except log messages.
+    /// End the stream. Drop further output of the server, except log messages.
     pub fn close(&mut self, cancel: bool, check: Check<'_>, on_answer: &mut dyn FnMut(Answer)) -> Result<()> {
         self.unbroken()?;
         self.channel.begin();
@@ -146,7 +146,7 @@ impl ClientConnection {
                         link.answered();
                         link.resolve(batch).map(Answer::Batch)
                     }
-                    // Treated as the empty batch that it looks like, the pointer would be wrong data.
+                    // The caller would take the pointer for the empty batch that it looks like.
                     (Answer::Batch(batch), None) if is_pointer(batch.rows, &batch.metadata) => Err(Error::Pointer),
                     (answer, _) => Ok(answer),
                 };
@@ -158,14 +158,14 @@ impl ClientConnection {
         }
     }
 
-    /// Announce the segment to the server, and pass the sealed one with the first request. It is this side's turn, so
-    /// freed regions are returned first.
+    /// Announce the segment to the server, and pass the sealed one with the first request. This is
+    /// the client's turn, so it frees dropped regions first.
     fn advertise(&mut self, mut metadata: Metadata) -> Result<Metadata> {
         let Some(link) = &self.link else { return Ok(metadata) };
         let named = link.segment();
         named.settle()?;
         named.advertise(&mut metadata);
-        // If the named segment was written to, the caller means that one.
+        // A caller that has already written to the named segment means that one.
         if matches!(self.offer, Offer::Open) && named.load()?.regions().is_empty() {
             let sealed = Segment::sealed(named.name(), named.size(), self.channel.peer());
             self.offer = match sealed.and_then(|sealed| Ok((sealed.duplicate()?, sealed))) {
@@ -182,8 +182,8 @@ impl ClientConnection {
         Ok(metadata)
     }
 
-    /// Conclude the offer after an answer. The server uses the sealed segment if its answer came with the same
-    /// descriptor.
+    /// Conclude the offer after an answer. The server uses the sealed segment if its answer came
+    /// with the same descriptor.
     fn settle_offer(&mut self) {
         match std::mem::replace(&mut self.offer, Offer::Over) {
             Offer::Open => self.offer = Offer::Open,
@@ -199,7 +199,7 @@ impl ClientConnection {
         }
     }
 
-    /// Begin a call. A stream that was not closed is ended first, within the time of the call.
+    /// Begin a call. Within the call's time, first end a stream that was not closed.
     fn begin(&mut self, check: Check<'_>) -> Result<()> {
         self.unbroken()?;
         self.channel.begin();

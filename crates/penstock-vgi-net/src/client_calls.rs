@@ -26,7 +26,8 @@ pub trait LogSink: Send + Sync {
     fn log(&self, log: &Log) -> Result<(), ApplicationError>;
 }
 
-/// What a caller does with answers: log messages are passed on, and pointers are followed if there is a policy.
+/// A caller's handling of answers: it passes log messages on, and follows pointers if there is a
+/// policy.
 pub struct Receiver {
     /// The receiver of log messages.
     pub logs: Box<dyn LogSink>,
@@ -46,7 +47,8 @@ impl Receiver {
         self.logs.log(log).map_err(Error::Raised)
     }
 
-    /// Return a batch: the one behind a pointer, after its log messages, if pointers are followed.
+    /// Return a batch, or, if pointers are followed, the one behind a pointer, after passing on its
+    /// log messages.
     pub(crate) fn receive(&self, batch: Batch, check: Check<'_>) -> Result<Batch> {
         let Some(external) = &self.external else { return Ok(batch) };
         let StoredBatch { logs, batch } = external.receive(batch, check)?;
@@ -55,7 +57,7 @@ impl Receiver {
     }
 }
 
-/// Return the batch of an answer that must be one.
+/// Return the batch of an answer, or fail if the answer is not a batch.
 pub(crate) fn expect_batch(answer: Answer) -> Result<Batch> {
     match answer {
         Answer::Batch(batch) => Ok(batch),
@@ -69,7 +71,7 @@ pub(crate) fn expect_batch(answer: Answer) -> Result<Batch> {
 pub struct ClientCalls {
     connection: Mutex<ClientConnection>,
     receiver: Receiver,
-    /// Counts the streams: every stream but the latest has ended.
+    /// The number of streams opened so far; every stream but the latest has ended.
     streams: AtomicU64,
 }
 
@@ -94,7 +96,7 @@ pub struct ClientStream {
 }
 
 impl ClientCalls {
-    /// Call over a connection on which nothing was sent yet.
+    /// Make calls over a connection on which nothing was sent yet.
     pub const fn new(connection: ClientConnection, receiver: Receiver) -> Self {
         Self { connection: Mutex::new(connection), receiver, streams: AtomicU64::new(0) }
     }
@@ -111,7 +113,7 @@ impl ClientCalls {
         })
     }
 
-    /// Send something, and pass on log messages until there is an answer.
+    /// Send a request or an input, and pass on log messages until there is an answer.
     fn ask(
         &self,
         check: Check<'_>,
@@ -136,7 +138,7 @@ impl ClientCalls {
         expect_batch(self.ask(check, |connection, check| connection.call(method, params, metadata, check))?)
     }
 
-    /// Open a stream; if it has a header, wait for that.
+    /// Open a stream, and wait for its header if it has one.
     pub fn open(
         self: &Arc<Self>,
         method: &str,
@@ -167,7 +169,8 @@ impl ClientStream {
         self.calls.streams.load(Ordering::Relaxed) == self.number
     }
 
-    /// Send an input, or a tick, and wait for the answer; `None` once the server has ended the stream.
+    /// Send an input or a tick, and wait for the answer; return `None` once the server has ended
+    /// the stream.
     pub fn next(&self, input: Option<&Batch>, check: Check<'_>) -> Result<Option<Batch>> {
         if *lock(&self.state) == StreamState::Over || !self.is_latest() {
             return Err(Misuse::StreamOver.into());
@@ -183,15 +186,15 @@ impl ClientStream {
                 expect_batch(answer).map(Some)
             }
             Err(error) => {
-                // The connection may be fine, for example if an external batch could not be fetched; only the stream
-                // ends.
+                // The connection may be fine, for example if an external batch could not be
+                // fetched; only the stream ends.
                 drop(self.end(false, check));
                 Err(error)
             }
         }
     }
 
-    /// Cancel the stream; the server stops working on the rest.
+    /// Cancel the stream, so that the server stops working on the rest.
     pub fn cancel(&self, check: Check<'_>) -> Result<()> {
         self.end(true, check)
     }

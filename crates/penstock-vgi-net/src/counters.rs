@@ -47,21 +47,23 @@ impl Counters {
         self.refused_by(1);
     }
 
-    /// Count a request over HTTP that was answered without a method. An OPTIONS request is never counted as refused.
+    /// Count a request over HTTP that was answered without a method. OPTIONS requests never count
+    /// as refused.
     pub fn answered(&self, method: &str, status: u16) {
         if status >= 400 && method != "OPTIONS" {
             self.refused();
         }
     }
 
-    /// Count several of them.
+    /// Count several refused requests.
     pub(super) fn refused_by(&self, count: u64) {
         if count > 0 {
             add(&self.refused, count);
         }
     }
 
-    /// Return how many were refused, including connections that were closed before they were served.
+    /// Return how many requests were refused, including connections that were closed before they
+    /// were served.
     pub fn refusals(&self) -> u64 {
         self.refused.load(Ordering::Relaxed).saturating_add(self.admission.not_served())
     }
@@ -91,7 +93,7 @@ impl Source for Counters {
     }
 }
 
-/// An endpoint with a server's metrics. It ends when it is dropped.
+/// An endpoint with a server's metrics, which stops when this is dropped.
 #[derive(Debug)]
 pub struct MetricsEndpoint {
     endpoint: Endpoint,
@@ -99,18 +101,18 @@ pub struct MetricsEndpoint {
 }
 
 impl MetricsEndpoint {
-    /// Listen; port 0 picks a free one.
+    /// Listen on an address; port 0 picks a free one.
     pub fn bind(listen: Addresses, counters: Arc<Counters>) -> Result<Self> {
         let source: Arc<dyn Source> = Arc::clone(&counters) as Arc<dyn Source>;
         Ok(Self { endpoint: Endpoint::bind(listen, source)?, counters })
     }
 
-    /// Return the address on which it listens.
+    /// Return the address on which the endpoint listens.
     pub fn address(&self) -> SocketAddr {
         self.endpoint.address()
     }
 
-    /// Report the server as unhealthy from here on, because it was told to stop.
+    /// Report the server as unhealthy from now on, because it was told to stop.
     pub fn stopping(&self) {
         self.counters.stopping.store(true, Ordering::Relaxed);
     }

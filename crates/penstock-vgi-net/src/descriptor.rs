@@ -16,13 +16,14 @@ use super::byte_stream::{Sink, Source};
 
 /// One end of a pipe or a socket.
 ///
-/// A peer may pass descriptors with any byte. The last one is kept until it is taken, and all others are closed.
+/// A peer may pass descriptors with any byte. The last one is kept until it is taken; the others
+/// are closed.
 pub(super) struct Descriptor {
     file: File,
-    /// Whether it is a Unix stream socket, the only kind that carries descriptors.
+    /// Whether the descriptor is a Unix stream socket, the only kind that can pass descriptors.
     is_unix: bool,
     received: Option<OwnedFd>,
-    /// Passed with the next byte that is written.
+    /// The descriptor to pass with the next byte that is written.
     passing: Option<OwnedFd>,
 }
 

@@ -21,22 +21,22 @@ pub enum Error {
     /// The peer has closed the connection.
     #[error("the server has closed the connection")]
     Closed,
-    /// The connection has failed before.
+    /// An earlier failure has ended the connection.
     #[error("the connection is over: {0}")]
     Over(#[source] Box<Error>),
     /// The caller stopped waiting.
     #[error("the wait was interrupted")]
     Interrupted,
-    /// The application has ended the wait with an error of its own.
+    /// The application has ended the wait with its own error.
     #[error(transparent)]
     Raised(ApplicationError),
-    /// The application has refused a location.
+    /// The application's validator has refused a location.
     #[error(transparent)]
     Refused(ApplicationError),
-    /// The application's storage has not taken a batch.
+    /// The application's storage has failed to store a batch.
     #[error("a batch could not be stored: {0}")]
     Storage(#[source] ApplicationError),
-    /// The pointer of a peer leads to no batch.
+    /// A peer's pointer does not lead to a batch.
     #[error(transparent)]
     Unfetched(Box<Error>),
     /// The server has answered with an error.
@@ -54,10 +54,10 @@ pub enum Error {
     /// The content of a segment contradicts its header or a pointer.
     #[error(transparent)]
     SegmentContent(SegmentDamage),
-    /// A location that must not be fetched from or uploaded to, or whose server breaks a rule.
+    /// A location may not be fetched from or uploaded to, or its server breaks a rule.
     #[error(transparent)]
     Location(LocationFault),
-    /// More bytes than a limit allows.
+    /// A size is above its limit.
     #[error(transparent)]
     Size(SizeLimit),
     /// An external batch could not be fetched.
@@ -73,13 +73,13 @@ pub enum Error {
 /// The result type of this driver.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Return the error of a call whose method the protocol does not have: the core passes none on.
+/// Return the error for a method that the protocol lacks; the core never passes on such a call.
 pub(crate) fn unknown_method() -> Error {
     Error::internal("the method of the call", "the protocol has none")
 }
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return the kind of the error, which says whose fault it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),
@@ -97,7 +97,7 @@ impl Error {
             Self::Over(source) | Self::External { source, .. } => source.kind(),
         }
     }
-    /// Return whether this end stops waiting: the peer is not at fault, and is told nothing.
+    /// Return whether this end stops waiting; the peer is not at fault, and is told nothing.
     pub(crate) const fn ends_wait(&self) -> bool {
         matches!(self, Self::Interrupted | Self::Raised(_))
     }

@@ -1,113 +1,113 @@
-//! What is wrong with shared memory, locations and sizes.
+//! Faults of shared memory and locations, and sizes above a limit.
 
 use std::net::IpAddr;
 
 use reqwest::StatusCode;
 
-/// Why a peer's segment of shared memory is not safe to use.
+/// The reasons why a peer's segment of shared memory is not safe to use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentViolation {
-    /// Its name is not one that a segment may have.
+    /// The name is not a valid segment name.
     #[error("the name is not a valid segment name")]
     Name,
-    /// The peer has not said how large it is.
+    /// The peer named a segment without its size.
     #[error("the segment {name} was named without its size (vgi_rpc.shm_segment_size)")]
     NoSize {
-        /// Its name.
+        /// The segment's name.
         name: String,
     },
-    /// Its name leads to something else than a file.
+    /// The name does not lead to a regular file.
     #[error("the segment {name} is not a regular file")]
     NotAFile {
-        /// Its name.
+        /// The segment's name.
         name: String,
     },
-    /// Others may use it, too.
+    /// The segment does not belong to the peer's user, or other users may open it.
     #[error("the segment {name} belongs to user {owner} with mode {mode:o}, not to user {user} with mode 600")]
     Access {
-        /// Its name.
+        /// The segment's name.
         name: String,
-        /// The ID of its owner.
+        /// The ID of the segment's owner.
         owner: u32,
-        /// Its mode.
+        /// The segment's mode.
         mode: u32,
         /// The ID of the peer's user.
         user: u32,
     },
-    /// It has another size than the peer says.
+    /// The segment is shorter than the peer says, or too short for its header.
     #[error("the segment {name} has {actual} bytes, not {stated}")]
     Size {
-        /// Its name.
+        /// The segment's name.
         name: String,
-        /// Its number of bytes.
+        /// The segment's number of bytes.
         actual: u64,
         /// The number that the peer has stated.
         stated: u64,
     },
-    /// The client has passed the descriptor of something that is not a sealed file in memory.
+    /// The descriptor that the client has passed is not a sealed file in memory.
     #[error("the segment {name}, passed by its client, {fault}")]
     Passed {
-        /// Its name.
+        /// The segment's name.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the file.
         fault: SealFault,
     },
 }
 
-/// How a file differs from a sealed one in memory.
+/// The ways in which a file differs from a sealed file in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealFault {
-    /// It is no file.
+    /// The descriptor is not a regular file.
     #[error("is not a regular file")]
     NotAFile,
-    /// Its size can change.
+    /// The file's size can change.
     #[error("is not sealed against a change of its size")]
     Unsealed,
-    /// It is on a disk, or has pages of another size.
+    /// The file is on a disk, or has pages of another size.
     #[error("is not a file in memory with pages of the usual size")]
     Pages,
-    /// It has another size than the client says.
+    /// The file's size differs from the size that the client says.
     #[error("has {actual} bytes, not {stated}")]
     Size {
-        /// Its number of bytes.
+        /// The file's number of bytes.
         actual: i64,
         /// The number that the client has stated.
         stated: u64,
     },
 }
 
-/// How the content of a segment contradicts its header or a pointer.
+/// The ways in which a segment's content contradicts its header or a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentDamage {
-    /// A pointer leads outside.
+    /// A pointer leads outside the segment.
     #[error("bytes outside their segment")]
     Outside,
-    /// It has become shorter.
+    /// The segment has become shorter.
     #[error("the segment {name} was truncated")]
     Truncated {
-        /// Its name.
+        /// The segment's name.
         name: String,
     },
     /// A pointer leads to bytes that were never written.
     #[error("{length} bytes in a segment that has memory for {present}")]
     Sparse {
-        /// The number of bytes that are pointed to.
+        /// The number of bytes to which the pointer refers.
         length: u64,
-        /// The number of bytes that have memory.
+        /// The number of bytes for which the segment has memory.
         present: u64,
     },
-    /// It is too short for its header.
+    /// The segment is too short for its header.
     #[error("a segment without a header")]
     NoHeader,
-    /// Its header has a region beyond its end.
+    /// The header has a region beyond the segment's end.
     #[error("a region outside its segment")]
     Region,
 }
 
-/// Why nothing is fetched from a location or uploaded to it.
+/// The reasons why a location is neither fetched from nor uploaded to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationFault {
-    /// The application, or the server, refuses it for this reason.
+    /// The application or the server refuses the location, for this reason.
     #[error("{0}")]
     Refused(String),
     /// The client may not upload anything.
@@ -116,17 +116,17 @@ pub enum LocationFault {
     /// The server has no URL for an upload.
     #[error("the server issued no upload URL")]
     NoUploadUrl,
-    /// The server of the calls redirects.
+    /// The server of the calls answers with a redirect.
     #[error("{request}: the server answers with a redirect (HTTP {status}) to {to:?}, which is not followed")]
     CallRedirect {
         /// The method and the path.
         request: String,
         /// The status.
         status: u16,
-        /// Where it leads, without a signature.
+        /// The target of the redirect, without a signature.
         to: String,
     },
-    /// The server of an object redirects.
+    /// The server of an object answers with a redirect.
     #[error("{url} answers with a redirect (HTTP {status}), which is not followed")]
     Redirect {
         /// The URL, without its signature.
@@ -134,7 +134,7 @@ pub enum LocationFault {
         /// The status.
         status: StatusCode,
     },
-    /// The server sends the whole object, and a part was requested.
+    /// The server has sent the whole object instead of the requested part.
     #[error("{url}: bytes {first} to {last} were requested, and the server sent the whole object")]
     WholeObject {
         /// The URL, without its signature.
@@ -144,7 +144,7 @@ pub enum LocationFault {
         /// Its last byte.
         last: u64,
     },
-    /// The server sends a part of another length.
+    /// The server has sent a part of another length.
     #[error("{url}: bytes {first} to {last} were requested, and the server sent {bytes} bytes")]
     PartLength {
         /// The URL, without its signature.
@@ -156,7 +156,7 @@ pub enum LocationFault {
         /// The number of bytes that the server has sent.
         bytes: usize,
     },
-    /// A file:// URL leads to something else than a file.
+    /// A file:// URL does not lead to a regular file.
     #[error("{url} is not a file")]
     NotAFile {
         /// The URL.
@@ -168,7 +168,7 @@ pub enum LocationFault {
         /// The URL.
         url: String,
     },
-    /// A file:// URL has no path of this machine.
+    /// A file:// URL is not a path on this machine.
     #[error("{url}: it does not name a file on this machine")]
     NoPath {
         /// The URL.
@@ -198,7 +198,7 @@ pub enum LocationFault {
         /// The address.
         address: IpAddr,
     },
-    /// The object has a coding that is not known here.
+    /// The object has an unsupported coding.
     #[error("{url}: its coding is {coding:?}; only zstd is supported")]
     Coding {
         /// The URL, without its signature.
@@ -206,13 +206,13 @@ pub enum LocationFault {
         /// The coding.
         coding: String,
     },
-    /// It is no URL.
+    /// The location is not a URL.
     #[error("the location is not a URL: {reason}")]
     NoUrl {
-        /// What the library said.
+        /// The parser's error message.
         reason: String,
     },
-    /// It has a scheme that is not known here.
+    /// The location has an unsupported scheme.
     #[error("the location has the scheme {scheme:?}; only https, http and file are supported")]
     Scheme {
         /// The scheme.
@@ -220,57 +220,57 @@ pub enum LocationFault {
     },
 }
 
-/// What there is too much of.
+/// The sizes that are above a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizeLimit {
-    /// A segment does not fit into this process.
+    /// A segment is too large to map into this process.
     #[error("a segment beyond the memory")]
     Mapping,
-    /// A batch in shared memory.
+    /// A batch in shared memory is above the limit.
     #[error("{bytes} bytes in shared memory, above the limit of {limit}")]
     Region {
-        /// Its number of bytes.
+        /// The batch's number of bytes.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
-    /// A whole segment.
+    /// A whole segment is above the limit.
     #[error("a segment of {bytes} bytes, above the limit of {limit}")]
     Segment {
-        /// Its number of bytes.
+        /// The segment's number of bytes.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
-    /// A copy out of shared memory does not fit into this process.
+    /// A copy out of shared memory does not fit into this process's memory.
     #[error("{bytes} bytes in shared memory are more than this process can copy")]
     Copy {
         /// The number of bytes.
         bytes: u64,
     },
-    /// A request that is uploaded.
+    /// A request is too large to be uploaded.
     #[error("the request has {bytes} bytes, above the server's limit of {limit}")]
     Upload {
-        /// Its number of bytes.
+        /// The request's number of bytes.
         bytes: usize,
         /// The limit.
         limit: u64,
     },
-    /// A response of the server of the calls.
+    /// A response of the server of the calls is too long.
     #[error("{url}: the response has more than 2 GiB")]
     Response {
         /// The server's URL.
         url: String,
     },
-    /// A file.
+    /// A file behind a file:// URL is above the limit.
     #[error("{url} has more than the {limit} bytes of max_fetch_bytes")]
     File {
-        /// Its URL.
+        /// The file's URL.
         url: String,
         /// The limit.
         limit: u64,
     },
-    /// An object.
+    /// An object is above the limit.
     #[error("{url} sends more than the {limit} bytes that were allowed (max_fetch_bytes)")]
     Object {
         /// The URL, without its signature.

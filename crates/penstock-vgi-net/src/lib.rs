@@ -1,6 +1,6 @@
-//! The driver of vgi-rpc: pipes and sockets, and HTTP in [`http`]. Calls over pipes and sockets are lockstep, so each
-//! connection is used by one thread at a time, which waits in the system instead of in a runtime: nothing is faster for
-//! calls that take microseconds.
+//! The driver of vgi-rpc: pipes and sockets, and HTTP in [`http`]. Calls over pipes and sockets are
+//! lockstep, so one thread at a time uses a connection, and waits in the system instead of in a
+//! runtime: this is the fastest way to make calls that take microseconds.
 
 mod byte_stream;
 mod channel;

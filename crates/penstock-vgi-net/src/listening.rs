@@ -1,5 +1,5 @@
-//! Listening sockets for servers whose threads wait in the system: connections are accepted on the IO thread, within
-//! limits, and are queued here for a thread.
+//! Listening sockets for servers whose threads wait in the system: the IO thread accepts
+//! connections, within limits, and queues them here for the threads.
 
 use std::collections::HashMap;
 use std::net::{Shutdown, SocketAddr};
@@ -21,15 +21,16 @@ use tokio::time::timeout;
 use super::counters::Counters;
 use super::tls::Tls;
 
-/// Descriptors of a connection: the socket, the two that its channel reads and writes, and the one that ends it.
+/// The descriptors of a connection: the socket, the two that its channel reads and writes, and the
+/// one that shuts it down.
 const DESCRIPTORS: u64 = 4;
 /// How long running calls may take once their server stops.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// The limits of connections, and how long each has to begin.
+/// The limit of connections, and the time that each has to begin.
 #[derive(Debug, Clone, Copy)]
 pub struct ListeningOptions {
-    /// Connections at the same time; others wait in the system's backlog. Default: 1,024.
+    /// The most connections at a time; others wait in the system's backlog. Default: 1,024.
     pub connections: u64,
     /// The time from accept to the end of the handshake and the first byte. Default: 10 s.
     pub first_byte: Duration,
@@ -47,7 +48,7 @@ impl ListeningOptions {
             when_full: WhenFull::Wait,
             descriptors: DESCRIPTORS,
             first_byte_timeout: self.first_byte,
-            // The peer may be a proxy on loopback, which speaks for many clients.
+            // The peer may be a proxy on loopback that forwards many clients.
             loopback: LoopbackShare::All,
             ..Config::new("vgi", self.connections)
         };
@@ -55,7 +56,7 @@ impl ListeningOptions {
     }
 }
 
-/// A listening socket. Connections are accepted until it is closed or dropped.
+/// A listening socket, which accepts connections until it is closed or dropped.
 #[derive(Debug)]
 pub struct RpcListener(PerProcess<Running>);
 
@@ -68,7 +69,7 @@ struct Running {
     file: Mutex<Option<SocketFile>>,
 }
 
-/// The sockets of open connections, by which a server that stops ends them.
+/// The sockets of open connections, which a server that stops shuts down.
 #[derive(Debug, Default)]
 struct OpenSockets(Mutex<(u64, HashMap<u64, OwnedFd>)>);
 
@@ -82,7 +83,8 @@ impl OpenSockets {
         OpenSocket { of: Arc::clone(self), number: *number }
     }
 
-    /// Shut all down, and return how many there are. A socket whose peer has gone fails, and has ended anyway.
+    /// Shut all sockets down, and return how many there are. The call fails for a socket whose peer
+    /// has gone, which has ended anyway.
     fn shutdown(&self, how: Shutdown) -> usize {
         let open = lock(&self.0);
         open.1.values().for_each(|socket| drop(SockRef::from(socket).shutdown(how)));
@@ -90,7 +92,7 @@ impl OpenSockets {
     }
 }
 
-/// One of the [`OpenSockets`], until this is dropped.
+/// One of the [`OpenSockets`], removed when this is dropped.
 #[derive(Debug)]
 struct OpenSocket {
     of: Arc<OpenSockets>,
@@ -103,17 +105,17 @@ impl Drop for OpenSocket {
     }
 }
 
-/// An admitted connection on which nothing was read yet. Its permit is returned when this is dropped.
+/// An admitted connection on which nothing was read yet. Dropping it returns its permit.
 #[derive(Debug)]
 pub struct AdmittedConnection {
     socket: Option<OwnedFd>,
-    /// Dropped before the permit, which stands for its descriptor.
+    /// Dropped before the permit, which accounts for its descriptor.
     _open: OpenSocket,
     permit: Permit,
 }
 
 impl AdmittedConnection {
-    /// Take the socket, which is in blocking mode; it can be taken once.
+    /// Take the socket, which is in blocking mode; further calls return `None`.
     pub fn take_socket(&mut self) -> Option<OwnedFd> {
         self.socket.take()
     }
@@ -125,8 +127,8 @@ impl AdmittedConnection {
 }
 
 impl RpcListener {
-    /// Listen on an address; port 0 picks a free one. Return the listener and its address. A changed certificate is
-    /// reloaded.
+    /// Listen on an address; port 0 picks a free one. Return the listener and its address. Reload
+    /// the certificate when it changes.
     pub fn tcp(
         listen: Addresses,
         tls: Option<&Tls>,
@@ -139,7 +141,7 @@ impl RpcListener {
         Ok((Self::run(listener, admission, None)?, address))
     }
 
-    /// Listen on a Unix socket that only this user may connect to.
+    /// Listen on a Unix socket to which only this user may connect.
     pub fn unix(path: &Path, options: ListeningOptions, counters: &Counters) -> Result<Self> {
         let admission = options.admission(counters)?;
         let (listener, file) = Listener::unix(path, &admission)?;
@@ -156,7 +158,7 @@ impl RpcListener {
             let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
             let hand_over = |connection| {
                 if let Some(accepted) = AdmittedConnection::new(connection, &opened) {
-                    // Fails when the server ends, and then the connection is dropped.
+                    // This fails if the server has ended, and then the connection is dropped.
                     let _ = sender.send(accepted);
                 }
             };
@@ -166,13 +168,13 @@ impl RpcListener {
         Ok(Self(PerProcess::new(Running { accepted, admission, open, stop, file: Mutex::new(file) })))
     }
 
-    /// Wait for the next connection; `None` once this was closed.
+    /// Wait for the next connection; return `None` once the listener is closed.
     pub async fn accept(&self) -> Result<Option<AdmittedConnection>> {
         Ok(self.0.get()?.accepted.lock().await.recv().await)
     }
 
-    /// Stop accepting connections. A Unix socket's file is removed first, while the socket still listens, so that no
-    /// other server takes it for one that was left behind.
+    /// Stop accepting connections. Remove a Unix socket's file first, while the socket still
+    /// listens, so that no other server takes the file for a leftover.
     pub fn close(&self) {
         // In a forked child the socket belongs to the parent.
         if let Ok(running) = self.0.get() {
@@ -183,13 +185,14 @@ impl RpcListener {
 }
 
 impl RpcListener {
-    /// Stop accepting connections, and end the open ones: nothing more is read, and what runs gets `grace` for its
-    /// answer. Return how many connections were cut off then.
+    /// Stop accepting connections, and end the open ones: read nothing more, and give running calls
+    /// `grace` to answer. Return how many connections were then cut off.
     pub async fn drain(&self, grace: Duration) -> usize {
         self.close();
         // In a forked child the connections belong to the parent.
         let Ok(running) = self.0.get() else { return 0 };
-        // Connections that no thread has taken are closed. A thread that waits for one is told of the end first.
+        // Close connections that no thread has taken. A thread waiting for one holds this lock
+        // until it learns of the end.
         let mut queued = running.accepted.lock().await;
         queued.close();
         while let Ok(connection) = queued.try_recv() {
@@ -203,7 +206,7 @@ impl RpcListener {
         }
     }
 
-    /// Pause after a connection that no thread can serve. Return whether the log should say so.
+    /// Pause after a connection that no thread can serve. Return whether to log this.
     pub async fn back_off(&self) -> Result<bool> {
         Ok(self.0.get()?.admission.back_off().await)
     }
@@ -281,7 +284,7 @@ mod tests {
                 std::thread::spawn(move || {
                     let mut socket = TcpStream::from(accepted.take_socket().expect("a socket"));
                     let end = socket.read(&mut [0; 1]).expect("the end of the input");
-                    // The answer still goes out.
+                    // The answer must still be sent.
                     socket.write_all(b"answer").expect("written");
                     drop(accepted);
                     end

@@ -1,5 +1,5 @@
-//! Memory shared by two processes. This module and [`raw`](super::raw) are the only ones in the workspace with unsafe
-//! code.
+//! Memory shared by two processes. This module and [`raw`](super::raw) are the only ones in the
+//! workspace with unsafe code.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A shared mapping of a whole object, which ends when this is dropped.
+/// A shared mapping of a whole object, which is unmapped when this is dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -38,12 +38,12 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// Copy bytes out; `None` if the range is not inside the mapping.
+    /// Copy bytes out; return `None` if the range is not inside the mapping.
     pub(super) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         self.view(offset, length).map(<[u8]>::to_vec)
     }
 
-    /// Copy bytes in; `None`, without writing anything, if they do not fit.
+    /// Copy bytes in; return `None`, without writing anything, if they do not fit.
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> Option<()> {
         offset.checked_add(bytes.len()).filter(|end| *end <= self.length)?;
         // SAFETY: both ranges have this many bytes, the target by the check above. They do not overlap, because `bytes`
@@ -55,8 +55,8 @@ impl Mapping {
         Some(())
     }
 
-    /// Return bytes in place; `None` if the range is not inside the mapping. The caller must ensure that they are no
-    /// longer written.
+    /// Return bytes in place, or `None` if the range is not inside the mapping. The caller must
+    /// ensure that they are no longer written.
     pub(super) fn view(&self, offset: usize, length: usize) -> Option<&[u8]> {
         offset.checked_add(length).filter(|end| *end <= self.length)?;
         // SAFETY: the range is inside the mapping by the check above, and the mapping lives as long as `self`, which is

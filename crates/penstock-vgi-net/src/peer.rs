@@ -24,7 +24,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Return the peer of a connection with these two descriptors: the less trusted one of both.
+    /// Return the peer of a connection with these two descriptors: the less trusted of the two.
     pub fn of(reader: &impl AsFd, writer: &impl AsFd) -> Self {
         match (Self::at(reader), Self::at(writer)) {
             (Self::Kin(one), Self::Kin(other)) if one == other => Self::Kin(one),
@@ -35,7 +35,7 @@ impl Peer {
         }
     }
 
-    /// Return a peer that is some process of this process's user.
+    /// Return a peer that is another process of this process's user.
     pub fn of_this_user() -> Self {
         Self::Local(geteuid().as_raw())
     }
@@ -44,7 +44,8 @@ impl Peer {
         let Ok(stat) = fstat(descriptor) else { return Self::Remote };
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Fifo && is_anonymous(descriptor) {
-            // A pipe does not reveal the process at its other end: in a shell's pipeline it is a sibling.
+            // A pipe does not reveal the process at its other end; in a shell's pipeline it is a
+            // sibling.
             return Self::of_this_user();
         }
         let is_unix = || getsockname(descriptor).is_ok_and(|at| at.address_family() == AddressFamily::UNIX);
@@ -57,18 +58,19 @@ impl Peer {
     }
 }
 
-/// Return whether a pipe is anonymous, so that no other process could have opened it by name.
+/// Return whether a pipe is anonymous, so that no other process can have opened it by name.
 fn is_anonymous(descriptor: &impl AsFd) -> bool {
     let path = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
     std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:"))
 }
 
 fn is_kin(pid: Pid) -> bool {
-    // A process outside our PID namespace has the number 0, and so does a parent outside it.
+    // A process outside our PID namespace has the number 0, and so has a parent outside it.
     pid.as_raw_nonzero().get() > 0 && (pid == getpid() || getppid() == Some(pid) || parent(pid) == Some(getpid()))
 }
 
-/// Return the parent of a process: the second field after its name, which may contain spaces and parentheses.
+/// Return the parent of a process: the second field after the name, which may contain spaces and
+/// parentheses.
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;

@@ -1,10 +1,10 @@
-//! Errors of the application, from its side of the driver's ports.
+//! Errors that the application returns through the driver's ports.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-/// An error of the application, which gets it back as it was.
+/// An error of the application, which gets it back unchanged.
 #[derive(Debug, Clone)]
 pub struct ApplicationError(Arc<dyn StdError + Send + Sync>);
 
@@ -32,11 +32,11 @@ impl StdError for ApplicationError {
     }
 }
 
-/// Why a port of the application has no result.
+/// The reasons why a port of the application returned no result.
 #[derive(Debug, Clone)]
 pub enum PortError {
-    /// It has refused or failed: only this call or stream ends.
+    /// The port has refused or failed; only this call or stream ends.
     Failed(ApplicationError),
-    /// The application ends the wait, as an interrupt does: the peer is told nothing.
+    /// The application ends the wait, as an interrupt does; the peer is told nothing.
     Raised(ApplicationError),
 }

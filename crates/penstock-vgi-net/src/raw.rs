@@ -1,11 +1,12 @@
-//! What the compiler cannot check: descriptors passed as numbers.
+//! Descriptors passed as numbers, which the compiler cannot check.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-/// Duplicate the descriptor of a pipe, socket or file. A number that is not an open descriptor is an error.
+/// Duplicate the descriptor of a pipe, socket or file. Fail if the number is not an open
+/// descriptor.
 pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));

@@ -7,10 +7,11 @@
 //!    uses the named one       ◀── an answer without                    is another implementation
 //! ```
 //!
-//! The seals keep both ends from truncating the file, so an access to its mapping never faults. They do not prevent
-//! rewriting: data of a process that is neither parent nor child is copied before it is checked, as with a named
-//! segment. The client shares nothing until the first answer has arrived, and its named segment remains for a server
-//! that does not adopt the sealed one; the system closes a descriptor that is not received.
+//! The seals keep both ends from truncating the file, so an access to its mapping never faults.
+//! They do not prevent rewriting: data of a process that is neither parent nor child is copied
+//! before it is checked, as with a named segment. The client shares nothing until the first answer
+//! has arrived, and keeps its named segment for a server that does not adopt the sealed one; the
+//! system closes a descriptor that is not received.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::segment::{Segment, failed, remote};
 use crate::error::{Error, Result};
 use crate::faults::{SealFault, SegmentViolation};
 
-/// The seals with which neither end can change the size.
+/// The seals that keep both ends from changing the size.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// The `statfs` type of a file in memory. Accesses to a file of huge pages could still fault.
 const TMPFS: i64 = 0x0102_1994;
@@ -52,7 +53,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// A violation where it is not a sealed file in memory of that size.
+    /// A violation if the object is not a sealed file in memory of that size.
     pub(super) fn adopt(object: OwnedFd, name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let wrong = |fault| Err(Error::Segment(SegmentViolation::Passed { name: name.to_owned(), fault }));
         let system = |error: rustix::io::Errno| failed("a segment that was passed", error.into());
@@ -60,7 +61,7 @@ impl Segment {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return wrong(SealFault::NotAFile);
         }
-        // For a file that cannot be sealed this call fails.
+        // This call fails for a file that cannot be sealed.
         if !fcntl_get_seals(&object).is_ok_and(|seals| seals.contains(FIXED_SIZE)) {
             return wrong(SealFault::Unsealed);
         }
@@ -86,7 +87,7 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    /// Return another descriptor of the segment, for passing.
+    /// Return another descriptor of the segment, to pass to the peer.
     pub fn duplicate(&self) -> Result<OwnedFd> {
         self.object().try_clone().map_err(|error| failed("a descriptor of a segment", error))
     }
@@ -155,7 +156,7 @@ mod tests {
         );
         refused(tempfile::tempfile().expect("a file").into(), SealFault::Unsealed);
         refused(std::io::pipe().expect("a pipe").0.into(), SealFault::NotAFile);
-        // A machine without huge pages has no such file.
+        // A machine without huge pages cannot make such a file.
         if let Some(huge) = made(flags | MemfdFlags::HUGETLB, FIXED_SIZE, 2 << 20) {
             refused(huge, SealFault::Pages);
         }

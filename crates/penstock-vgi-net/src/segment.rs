@@ -26,22 +26,23 @@ use crate::misuse::Misuse;
 
 /// The prefix of our segments' names; the sweep ignores all others.
 const PREFIX: &str = "penstock-vgi-";
-/// Only the owner may open a segment.
+/// The mode of a segment, which only its owner may open.
 const OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
 /// The folder in which the system keeps segments.
 const FOLDER: &str = "/dev/shm";
 /// The unit of `st_blocks`, on every file system.
 const BLOCK: u64 = 512;
 
-/// A mapped segment.
+/// A segment, which is mapped if its bytes may be accessed in place.
 pub struct Segment {
     name: String,
     size: u64,
-    /// The owner keeps it open with its lock, which shows other processes that the owner is alive.
+    /// The open segment. Its owner holds a lock on it, which shows other processes that the owner
+    /// is alive.
     object: OwnedFd,
     mapping: Option<Mapping>,
-    /// Set if the peer may truncate or rewrite the segment: then bytes are read and written by system calls, which
-    /// survive a truncated file, and batches are copied before they are checked.
+    /// Set if the peer may truncate or rewrite the segment: then system calls, which survive a
+    /// truncated file, read and write the bytes, and batches are copied before they are checked.
     copies: AtomicBool,
     owner: AtomicBool,
     state: Mutex<State>,
@@ -49,11 +50,11 @@ pub struct Segment {
 
 #[derive(Default)]
 struct State {
-    /// Regions whose last reader was dropped; they are freed at the next turn.
+    /// Offsets of regions whose last reader was dropped; they are freed at the next turn.
     freed: Vec<u64>,
-    /// How far this side has reserved memory.
+    /// The offset up to which this side has reserved memory.
     reserved: u64,
-    /// Whether the mapping has views, or may have some: then it is too late to begin copying.
+    /// Whether the mapping has, or may have, views; then copying can no longer begin.
     viewed: bool,
     /// The sealed segment that a server uses instead of this one.
     sealed: Option<Arc<Segment>>,
@@ -86,7 +87,7 @@ impl Drop for Lease {
 }
 
 impl Segment {
-    /// Create a segment that no other process can open, and remove those whose owners have died.
+    /// Create a segment that only this user can open, and remove segments whose owners have died.
     pub fn create(size: u64) -> Result<Arc<Self>> {
         sweep();
         let table = Table::new(size)?;
@@ -106,10 +107,11 @@ impl Segment {
         Ok(Arc::new(segment))
     }
 
-    /// Attach a segment that a peer has named: it must belong to the peer's user, and be inaccessible to
-    /// all others.
+    /// Attach a segment that a peer has named. It must belong to the peer's user, and no other user
+    /// may have access.
     ///
-    /// A segment of kin is mapped. Any other is not, because it could be truncated or rewritten while it is read.
+    /// Map a segment of kin. Do not map any other, because it could be truncated or rewritten while
+    /// it is read.
     pub fn attach(name: &str, size: u64, peer: Peer) -> Result<Arc<Self>> {
         let (uid, mapped) = match peer {
             Peer::Kin(uid) => (uid, true),
@@ -152,8 +154,9 @@ impl Segment {
         Mapping::new(object, length).map_err(|error| failed("cannot map a segment", error))
     }
 
-    /// Use the segment on a connection: from the first peer on that is not kin, its bytes are copied. If there may
-    /// already be views of it, such a peer is refused, because it could truncate the memory under them.
+    /// Use the segment on a connection. From the first peer that is not kin, bytes are copied. If
+    /// views may already exist, refuse such a peer, because it could truncate the memory under
+    /// them.
     pub(super) fn share_with(&self, peer: Peer) -> Result<()> {
         match peer {
             Peer::Kin(_) => {
@@ -172,7 +175,7 @@ impl Segment {
         }
     }
 
-    /// Return whether bytes may be viewed in place; from then on views may exist.
+    /// Return whether bytes may be viewed in place; if so, views may exist from now on.
     pub fn view(&self) -> bool {
         let mut state = self.state();
         let views = self.mapped().is_some();
@@ -185,7 +188,7 @@ impl Segment {
         self.mapping.as_ref().filter(|_| !self.copies.load(Ordering::Acquire))
     }
 
-    /// Copy bytes out, all of which must be inside.
+    /// Copy bytes out; fail if any of them is outside the segment.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let outside = || Error::SegmentContent(SegmentDamage::Outside);
         offset.checked_add(length).filter(|end| *end <= self.size).ok_or_else(outside)?;
@@ -205,13 +208,13 @@ impl Segment {
                 Ok(_) => {}
             }
         }
-        // The allocation may be larger than requested, and the read fills all of it.
+        // The allocation may be larger than requested, and the read may fill all of it.
         bytes.truncate(size);
         Ok(bytes)
     }
 
-    /// Copy a region out. The peer states its length, so it is checked against the limit, and against the memory that
-    /// the segment really uses, because a sparse file can claim any length.
+    /// Copy a region out. The peer states its length, so check it against the limit, and against
+    /// the memory that the segment really uses, because a sparse file can claim any length.
     fn copy(&self, region: Region, limit: u64) -> Result<Vec<u8>> {
         let Region { offset, length } = region;
         if length > limit {
@@ -225,7 +228,7 @@ impl Segment {
         self.read(offset, length)
     }
 
-    /// Return a copy of all its bytes, as they are now.
+    /// Return a copy of all its bytes as they are now.
     pub fn snapshot(&self, limit: u64) -> Result<Vec<u8>> {
         if self.size > limit {
             return Err(Error::Size(SizeLimit::Segment { bytes: self.size, limit }));
@@ -233,7 +236,7 @@ impl Segment {
         self.read(0, self.size)
     }
 
-    /// Copy bytes in; `None` if they do not fit.
+    /// Copy bytes in; return `None` if they do not fit.
     fn write(&self, offset: u64, mut bytes: &[u8]) -> Option<()> {
         offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size)?;
         if let Some(mapping) = self.mapped() {
@@ -248,13 +251,13 @@ impl Segment {
         Some(())
     }
 
-    /// Return the segment for batches: the sealed one that a server uses instead of this one, or this one.
+    /// Return the segment for batches: the sealed one if the server uses it, otherwise this one.
     pub fn current(self: &Arc<Self>) -> Arc<Self> {
         let sealed = self.state().sealed.clone();
         sealed.unwrap_or_else(|| Arc::clone(self))
     }
 
-    /// Record that a server uses a sealed segment instead of this one.
+    /// Record that the server uses a sealed segment instead of this one.
     pub(super) fn replaced_by(&self, sealed: &Arc<Self>) {
         self.state().sealed = Some(Arc::clone(sealed));
     }
@@ -268,18 +271,18 @@ impl Segment {
         &self.name
     }
 
-    /// Return how many bytes it has, with the header.
+    /// Return its number of bytes, including the header.
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Set the metadata by which a request announces it.
+    /// Set the metadata with which a request announces the segment.
     pub(super) fn advertise(&self, metadata: &mut Metadata) {
         metadata.set(key::SHM_SEGMENT_NAME, self.name.as_bytes());
         metadata.set(key::SHM_SEGMENT_SIZE, self.size.to_string());
     }
 
-    /// Remove the name; processes that have it mapped keep it.
+    /// Remove the name; processes that have mapped the segment keep it.
     pub fn unlink(&self) {
         if self.owner.swap(false, Ordering::AcqRel) {
             unlink(&self.name);
@@ -302,7 +305,7 @@ impl Segment {
         written.ok_or_else(|| Error::SegmentContent(SegmentDamage::NoHeader))
     }
 
-    /// Change the allocations, in this side's turn. Regions dropped meanwhile are freed first.
+    /// Change the allocations, in this side's turn. First free the regions dropped in the meantime.
     pub fn with_table<T>(&self, work: impl FnOnce(&mut Table) -> T) -> Result<T> {
         let mut state = self.state();
         let mut table = self.load()?;
@@ -325,7 +328,8 @@ impl Segment {
         self.with_table(|_| ())
     }
 
-    /// Write a batch, and return its region; `None` if it does not fit, or the system is out of memory.
+    /// Write a batch, and return its region, or `None` if it does not fit or the system is out of
+    /// memory.
     pub fn write_batch(&self, batch: &Batch) -> Result<Option<Region>> {
         let mut out = Output::new();
         ipc::shared_form(batch, &mut out)?;
@@ -344,12 +348,13 @@ impl Segment {
         Ok(Some(Region { length, ..region }))
     }
 
-    /// Reserve memory in the system before it is written, because writing to a full /dev/shm would fault.
+    /// Reserve memory in the system before it is written, because a write to a full /dev/shm would
+    /// fault.
     fn reserve(&self, region: Region) -> bool {
         let mut state = self.state();
         let end = region.offset.saturating_add(region.length);
-        // If bytes are copied, a hole causes an error instead of a fault, and the peer must not decide how much memory
-        // is reserved for it.
+        // If bytes are copied, a hole causes an error instead of a fault, and the peer must not
+        // decide how much memory is reserved.
         let least = if self.mapped().is_some() { HEADER } else { region.offset };
         let from = state.reserved.max(least);
         if end <= from {
@@ -362,8 +367,8 @@ impl Segment {
         reserved
     }
 
-    /// Return the bytes of a region. In place, the region is freed when the last buffer into it is dropped; copied, it
-    /// is freed immediately, and a copy has at most `limit` bytes.
+    /// Return the bytes of a region. In place, the region is freed when the last buffer into it is
+    /// dropped. Otherwise copy at most `limit` bytes, and free it immediately.
     pub fn lease(self: &Arc<Self>, region: Region, limit: u64) -> Result<Bytes> {
         self.load()?.check(region)?;
         if self.view() {
@@ -374,8 +379,8 @@ impl Segment {
         bytes.map(Bytes::from)
     }
 
-    /// Replace a pointer by its batch (section 11); return any other batch unchanged. A copied batch has at most
-    /// `limit` bytes.
+    /// Replace a pointer with its batch (section 11); return any other batch unchanged. A copied
+    /// batch has at most `limit` bytes.
     pub fn resolve(self: &Arc<Self>, batch: Batch, limit: u64) -> Result<Batch> {
         if !is_pointer(batch.rows, &batch.metadata) {
             return Ok(batch);
@@ -389,7 +394,7 @@ impl Segment {
         Ok(ipc::read_shared(bytes.into(), &batch.schema)?.with_metadata(metadata))
     }
 
-    /// Write a batch, and return a pointer to it; `None` if it does not fit.
+    /// Write a batch, and return a pointer to it, or `None` if it does not fit.
     pub fn share(&self, batch: &Batch) -> Result<Option<Batch>> {
         let Some(region) = self.write_batch(batch)? else { return Ok(None) };
         let mut metadata = batch.metadata.clone();
@@ -400,7 +405,8 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // It may be the peer's turn, so regions that were not freed disappear with the segment.
+        // It may be the peer's turn, so regions that were not freed disappear only with the
+        // segment.
         self.unlink();
     }
 }
@@ -409,7 +415,7 @@ pub(super) fn remote() -> Error {
     Misuse::RemoteSegment.into()
 }
 
-/// Open the file with this name, not following links. This does not block on a pipe.
+/// Open the file with this name, without following links and without blocking on a pipe.
 fn open_named(name: &str, access: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     open(format!("{FOLDER}/{name}"), flags, Mode::empty())
@@ -424,7 +430,7 @@ fn unlink(name: &str) {
     let _ = shm::unlink(format!("/{name}"));
 }
 
-/// Remove our segments whose owners have died, so that their lock is free.
+/// Remove our segments whose owners have died and so no longer hold the lock.
 fn sweep() {
     for entry in read_dir(FOLDER).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -467,7 +473,7 @@ mod tests {
         PathBuf::from(FOLDER).join(name)
     }
 
-    /// Return a region that the owner has written to, as a pointer names it.
+    /// Return a region that the owner has written to.
     fn region(segment: &Segment) -> Region {
         let region = segment.with_table(|table| table.allocate(4_096)).expect("a table").expect("room");
         segment.write(region.offset, &[7; 4_096]).expect("inside");
@@ -526,7 +532,7 @@ mod tests {
         shared.share_with(kin()).expect("kin");
         assert!(matches!(shared.share_with(local()), Err(Error::Misuse(Misuse::SharedSegment))));
 
-        // In the opposite order everything is copied.
+        // In the opposite order, all bytes are copied.
         let copied = Segment::create(SIZE).expect("created");
         copied.share_with(local()).and_then(|()| copied.share_with(kin())).expect("copied");
         assert!(copied.share_with(local()).is_ok() && !copied.view());
@@ -534,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_segment_is_never_opened_for_a_remote_peer() {
-        // There is no segment of that name: if it had been looked up, the error would say so.
+        // There is no segment with this name, and an attempt to open it would give another error.
         let error = Segment::attach("there-is-none", SIZE, Peer::Remote).expect_err("remote");
         assert_eq!((error.kind(), error.to_string()), (remote().kind(), remote().to_string()));
     }

@@ -17,10 +17,10 @@ use crate::faults::SegmentViolation;
 pub struct ServerConnection {
     machine: Server,
     channel: Channel,
-    /// The most bytes of a batch that are copied out of a segment.
+    /// The most bytes of a batch that this end copies out of a segment.
     limit: u64,
     link: Option<SharedMemoryLink>,
-    /// Why the segment that the client has named is not used.
+    /// The reason why the segment that the client has named is not used.
     refused: Option<Error>,
     counters: Arc<Counters>,
 }
@@ -32,8 +32,8 @@ impl fmt::Debug for ServerConnection {
 }
 
 impl ServerConnection {
-    /// Make a server for a connection on which nothing was read yet. Fails where there is a segment and the peer is not
-    /// on this machine.
+    /// Make a server for a connection on which nothing was read yet. Fail if there is a segment and
+    /// the peer is not on this machine.
     pub fn new(
         protocol: Arc<Protocol>,
         config: ServerConfig,
@@ -59,11 +59,11 @@ impl ServerConnection {
         &self.counters
     }
 
-    /// Return the next event; `None` once the client has closed its end. A call that was left without an answer is
-    /// failed first.
+    /// Return the next event, or `None` once the client has closed its end. Call
+    /// [`settle`](Self::settle) first if the last call may lack an answer.
     ///
-    /// Counts requests that reach no method, and a connection that fails before its first request, for example because
-    /// of its handshake.
+    /// Count requests that reach no method, and a connection that fails before its first request,
+    /// for example because of its handshake.
     pub fn next_event(&mut self, check: Check<'_>) -> Result<Option<Event>> {
         let mut interrupted = false;
         let mut watched = || check().inspect_err(|_| interrupted = true);
@@ -91,7 +91,8 @@ impl ServerConnection {
         };
         match resolved {
             Ok(batch) => Ok(Some(Event::Input(batch))),
-            // The pipe is still in step: only the stream ends, and the next bytes belong to another call.
+            // The connection is still in step: only the stream ends, and the next bytes belong to
+            // another call.
             Err(error) => {
                 self.machine.fail(&Failure::new("ProtocolError", &error.to_string()))?;
                 self.flush(check)?;
@@ -100,8 +101,8 @@ impl ServerConnection {
         }
     }
 
-    /// Attach the segment that a request names. If that fails, results go through the pipe, and a stream that receives
-    /// a pointer fails.
+    /// Attach the segment that a request names. If that fails, send results through the pipe, and
+    /// fail a stream that receives a pointer.
     fn attach(&mut self, metadata: &Metadata) {
         let passed = self.channel.received();
         let Some(name) = metadata.text(key::SHM_SEGMENT_NAME) else { return };
@@ -128,8 +129,8 @@ impl ServerConnection {
         };
     }
 
-    /// Adopt the segment that came with a request, and confirm that to the client by sending its descriptor with the
-    /// answer.
+    /// Adopt the segment that came with a request, and confirm this to the client by passing its
+    /// descriptor back with the answer.
     fn adopt(&mut self, descriptor: OwnedFd, name: &str, size: u64) -> Result<()> {
         let segment = Segment::adopt(descriptor, name, size, self.channel.peer())?;
         self.channel.pass(segment.duplicate()?);
@@ -157,7 +158,8 @@ impl ServerConnection {
             }
             let handled = self.machine.handle_input();
             self.counters.refused_by(self.machine.take_refused());
-            // The output is sent after an error too, because it tells the client.
+            // The output is sent after an error too, because it contains the failure for the
+            // client.
             let flushed = self.channel.flush(self.machine.output(), check);
             handled?;
             flushed?;
@@ -171,7 +173,8 @@ impl ServerConnection {
         }
     }
 
-    /// End what the application has left open, so that the next request can come.
+    /// End the call or stream that the application has left open, so that the next request can
+    /// follow.
     pub fn settle(&mut self, check: Check<'_>) -> Result<()> {
         self.machine.settle()?;
         self.flush(check)

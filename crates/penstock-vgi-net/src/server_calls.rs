@@ -6,8 +6,8 @@
 //!        └── reply, open, emit, fail ◀──┘
 //! ```
 //!
-//! A call keeps its connection alive, and takes it for one step at a time. The application's ports for external batches
-//! work between two steps.
+//! A call keeps its connection alive, and locks it for one step at a time. The application's ports
+//! for external batches run between two steps.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -47,11 +47,11 @@ impl fmt::Debug for ServerCalls {
 enum Stage {
     /// The call waits for its answer, or its stream continues.
     Open,
-    /// The client has cancelled the stream, whose output must still be ended.
+    /// The client has cancelled the stream, but its output must still be ended.
     Cancelled,
-    /// It was answered, or its stream has ended.
+    /// The call was answered, or its stream has ended.
     Over,
-    /// Its stream was cancelled, and has ended.
+    /// The call's stream was cancelled, and has ended.
     Withdrawn,
 }
 
@@ -87,8 +87,8 @@ pub struct ServerCall {
 }
 
 impl ServerCalls {
-    /// Take the calls of a connection on which nothing was read yet. With a policy about external batches, pointers are
-    /// followed and large batches are stored.
+    /// Take the calls of a connection on which nothing was read yet. With a policy about external
+    /// batches, follow pointers and store large batches.
     pub fn new(mut connection: ServerConnection, external: Option<Arc<External>>) -> Self {
         if external.is_some() {
             connection.machine().follow_pointers();
@@ -102,7 +102,8 @@ impl ServerCalls {
         step(&mut *turn(&self.connection)?)
     }
 
-    /// Return the next call; `None` once the client has closed its end. A call that was left without an answer fails.
+    /// Return the next call, or `None` once the client has closed its end. Fail a call that was
+    /// left without an answer.
     pub fn next_call(self: &Arc<Self>, check: Check<'_>) -> Result<Option<ServerCall>> {
         self.with(|connection| connection.settle(check))?;
         loop {
@@ -125,7 +126,7 @@ impl ServerCalls {
         }
     }
 
-    /// Return the batch behind a pointer, if pointers are followed here.
+    /// Return a batch, or, if pointers are followed here, the one behind a pointer.
     fn fetch(&self, batch: Batch, check: Check<'_>) -> Result<Result<Batch, Failure>> {
         match &self.external {
             Some(external) => external.fetch(batch, check),
@@ -133,7 +134,7 @@ impl ServerCalls {
         }
     }
 
-    /// Return the batch, or a pointer to it and the log messages before it. Shared memory takes precedence.
+    /// Return the batch, or a pointer to it and the log messages before it. Prefer shared memory.
     fn store(&self, batch: Batch) -> Result<Batch> {
         let Some(external) = self.external.as_ref().filter(|external| external.stores(&batch)) else {
             return Ok(batch);
@@ -184,7 +185,7 @@ impl ServerCall {
         *stage = stage.ended();
     }
 
-    /// Write an answer, once.
+    /// Write an answer; fail if the call is over.
     fn answer(&self, check: Check<'_>, write: impl FnOnce(&mut ServerConnection) -> Result<()>) -> Result<()> {
         if self.stage().is_over() {
             return Err(Misuse::CallOver.into());
@@ -228,8 +229,8 @@ impl ServerCall {
         self.answer(check, |connection| Ok(connection.machine().open(output, input, header.as_ref())?))
     }
 
-    /// Return the stream's next input, in its schema; `None` at its end, or if the client has cancelled it, or if the
-    /// stream has failed because of this input.
+    /// Return the stream's next input, in its schema, or `None` at the end, if the client has
+    /// cancelled the stream, or if it has failed because of this input.
     pub fn read(&self, check: Check<'_>) -> Result<Option<Batch>> {
         if self.stage().is_over() {
             return Ok(None);
@@ -257,7 +258,8 @@ impl ServerCall {
         }
     }
 
-    /// Return an input in the schema of the stream; `None` if the stream has failed because of it.
+    /// Return an input in the schema of the stream, or `None` if the stream has failed because of
+    /// it.
     fn conform(&self, batch: Batch, check: Check<'_>) -> Result<Option<Batch>> {
         let found = self.calls.fetch(batch, check)?;
         self.calls.with(|connection| {

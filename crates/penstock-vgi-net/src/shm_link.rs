@@ -8,7 +8,7 @@ use penstock_vgi::transport::{End, Transport, TransportSelector};
 use super::segment::Segment;
 use crate::error::Result;
 
-/// A shared segment next to a connection, and its measurements.
+/// A connection's shared segment, and the measurements that decide when to use it.
 pub(super) struct SharedMemoryLink {
     segment: Arc<Segment>,
     selector: TransportSelector,
@@ -24,7 +24,7 @@ impl fmt::Debug for SharedMemoryLink {
 }
 
 impl SharedMemoryLink {
-    /// Start without measurements.
+    /// Make a link without measurements.
     pub(super) fn new(segment: Arc<Segment>, end: End, limit: u64) -> Self {
         Self { segment, selector: TransportSelector::new(end), since: Instant::now(), limit }
     }
@@ -33,8 +33,8 @@ impl SharedMemoryLink {
         &self.segment
     }
 
-    /// Return a pointer to the batch if that is faster and there is room, otherwise the batch. Call this only in this
-    /// end's turn.
+    /// Return a pointer to the batch if that is faster and there is room, otherwise the batch. Call
+    /// this only in this end's turn.
     pub(super) fn share(&mut self, batch: Batch) -> Result<Batch> {
         if batch.rows == 0 || self.selector.choose(batch.memory() as u64, self.since.elapsed()) == Transport::Pipe {
             return Ok(batch);
@@ -48,12 +48,12 @@ impl SharedMemoryLink {
         }
     }
 
-    /// Replace a pointer by its batch; return any other batch unchanged.
+    /// Replace a pointer with its batch; return any other batch unchanged.
     pub(super) fn resolve(&self, batch: Batch) -> Result<Batch> {
         self.segment.resolve(batch, self.limit)
     }
 
-    /// Record that the batch shared last was answered.
+    /// Record that the last shared batch was answered.
     pub(super) fn answered(&mut self) {
         self.selector.answered(self.since.elapsed());
     }

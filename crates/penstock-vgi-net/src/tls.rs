@@ -25,9 +25,10 @@ const SLICE: Duration = Duration::from_millis(100);
 /// The TLS configuration of the accepting or the connecting end.
 #[derive(Clone)]
 pub enum Tls {
-    /// The accepting end. Each connection gets the certificate that the files hold at that time.
+    /// The accepting end. Each new connection gets the certificate that the files hold at that
+    /// time.
     Server(Arc<Acceptor>),
-    /// The connecting end, and the name in the server's certificate.
+    /// The connecting end, and the name that the server's certificate must have.
     Client(Arc<ClientConfig>, ServerName<'static>),
 }
 
@@ -38,7 +39,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Make the configuration of the accepting end. Reads its files now.
+    /// Make the configuration of the accepting end. Read its files now.
     pub fn server(tls: &ServerTls) -> Result<Self> {
         Ok(Self::Server(Arc::new(Acceptor::new(tls.clone(), OFFER)?)))
     }
@@ -80,7 +81,8 @@ struct Encrypted {
     socket: Socket,
 }
 
-/// A socket with a deadline for several reads: each read of a handshake may bring a byte in time.
+/// A socket with a deadline over several reads, because each read of a handshake may bring a byte
+/// in time.
 struct Socket {
     socket: TcpStream,
     deadline: Option<Instant>,
@@ -120,8 +122,8 @@ impl<T: Read + Write> ReadWrite for T {}
 
 impl Drop for Encrypted {
     fn drop(&mut self) {
-        // Flushing would complete the handshake first, and must not wait for a peer that does not: the caller may hold
-        // a lock.
+        // Flushing would complete the handshake first, and must not wait for a peer that does not
+        // complete it: the caller may hold a lock.
         if self.connection.is_handshaking() {
             return;
         }
@@ -131,7 +133,8 @@ impl Drop for Encrypted {
     }
 }
 
-/// Both directions share one connection. A call is lockstep, so neither waits for the other.
+/// One direction of a connection. Calls are lockstep, so the two directions never wait for each
+/// other.
 #[derive(Clone)]
 struct Half(Arc<Mutex<Encrypted>>);
 
@@ -144,7 +147,8 @@ impl Half {
 impl Read for Half {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         match self.lock().with(|stream| stream.read(space)) {
-            // A peer may end without close_notify; the state machine knows whether the end is allowed here.
+            // A peer may end without close_notify; the state machine decides whether it may end
+            // here.
             Err(error) if error.kind() == IoKind::UnexpectedEof => Ok(0),
             read => read,
         }

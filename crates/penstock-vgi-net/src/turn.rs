@@ -8,7 +8,7 @@ use crate::{Misuse, Result};
 ///
 /// # Errors
 ///
-/// Misuse while another thread has it: to wait for that thread would only hide the caller's mistake.
+/// Misuse if another thread has it: waiting for that thread would hide the caller's mistake.
 pub(crate) fn turn<T>(connection: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     match connection.try_lock() {
         Ok(connection) => Ok(connection),

@@ -8,11 +8,11 @@ use arrow_schema::{DataType, SchemaRef};
 
 use crate::ipc::Batch;
 
-/// Return the values in another type; `None` if one of them would change.
+/// Return the values in another type, or `None` if a value would change.
 pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     let checked = CastOptions { safe: false, ..CastOptions::default() };
     let made = cast_with_options(array, to, &checked).ok()?;
-    // Arrow silently drops fractions and rounds large integers.
+    // Arrow silently drops fractions and rounds large integers, so cast back and compare.
     if array.data_type().is_floating() != to.is_floating() && array.data_type().is_numeric() && to.is_numeric() {
         let back = cast_with_options(&made, array.data_type(), &checked).ok()?;
         if back.to_data() != array.to_data() {
@@ -22,8 +22,8 @@ pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     Some(made)
 }
 
-/// Return a batch in the declared schema: columns in its order and its types. `None` if a value would change or a
-/// column is missing.
+/// Return a batch in the declared schema, with its column order and types, or `None` if a value
+/// would change or a column is missing.
 pub(crate) fn conform(batch: Batch, schema: &SchemaRef) -> Option<Batch> {
     if batch.schema.fields() == schema.fields() {
         return Some(Batch { schema: Arc::clone(schema), ..batch });

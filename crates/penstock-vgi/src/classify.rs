@@ -47,8 +47,8 @@ impl Batch {
         classify(self.rows, &self.metadata)
     }
 
-    /// Return why this batch cannot be used: it stands for another batch that was never fetched. Used as the empty
-    /// batch that it looks like, it would be wrong data.
+    /// Return the reason why this batch cannot be used: it stands for another batch that was never
+    /// fetched, and the empty batch that it looks like would be wrong data.
     pub(crate) fn unresolved(&self) -> Option<&'static str> {
         match self.class() {
             Class::External => Some(

@@ -33,21 +33,21 @@ pub enum Answer {
 /// ```
 enum State {
     Idle,
-    /// A unary call: its result or its failure, once it has arrived.
+    /// A unary call is open, with its result or failure once that has arrived.
     Result(Option<Answer>),
-    /// The header of a stream, once it has arrived.
+    /// The header of a stream is expected, and kept here once it has arrived.
     Header(Option<Answer>),
     Open(Box<Open>),
 }
 
 struct Open {
-    /// The input and its schema, once there is one.
+    /// The encoder of the input and its schema, from the first input on.
     input: Option<(Encoder, SchemaRef)>,
-    /// The input was ended.
+    /// Whether the input was ended.
     ended: bool,
     /// The failure that ends the stream.
     failed: Option<Failure>,
-    /// The answer to the last input is outstanding.
+    /// Whether the answer to the last input is outstanding.
     waiting: bool,
 }
 
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Return the decoder, into which bytes from the server are read: [`Decoder::space`] and its relatives, then call
+    /// Return the decoder. Read bytes from the server into its [`space`](Decoder::space), then call
     /// [`handle_input`](Self::handle_input).
     pub const fn input(&mut self) -> &mut Decoder {
         &mut self.decoder
@@ -83,7 +83,7 @@ impl Client {
         &mut self.out
     }
 
-    /// Return whether a stream is open, so that nothing else can be called.
+    /// Return whether a stream is open, so that no other method can be called.
     pub const fn is_streaming(&self) -> bool {
         matches!(self.state, State::Open(_) | State::Header(_))
     }
@@ -102,7 +102,7 @@ impl Client {
         }
     }
 
-    /// Decode what was read, up to the next answer. After an error the connection must be closed.
+    /// Decode the bytes read, up to the next answer. After an error the connection must be closed.
     pub fn handle_input(&mut self) -> Result<()> {
         while self.answers.is_empty() {
             let Some(item) = self.decoder.poll_item()? else { return Ok(()) };
@@ -128,7 +128,8 @@ impl Client {
         let answer = if let Class::Error(failure) = class { Answer::Failed(failure) } else { Answer::Batch(batch) };
         match &mut self.state {
             State::Idle => Err(Violation::UnexpectedBatch.into()),
-            // The IPC stream is read to its end first, so that the next answer starts where it should.
+            // The IPC stream is read to its end first, so that the next answer starts in the right
+            // place.
             State::Result(kept) | State::Header(kept) => {
                 kept.get_or_insert(answer);
                 Ok(())
@@ -138,7 +139,7 @@ impl Client {
                     open.failed.get_or_insert(failure);
                     Ok(())
                 }
-                // Answers that arrive after the input was ended are dropped.
+                // Answers that arrive after the end of the input are dropped.
                 _ if open.ended => Ok(()),
                 answer @ (Answer::Batch(_) | Answer::Log(_) | Answer::End) => {
                     if !std::mem::take(&mut open.waiting) {
@@ -217,8 +218,8 @@ impl Client {
         self.send(&Batch::empty(&Arc::clone(&self.empty), Metadata::new()))
     }
 
-    /// End the stream's input; with `cancel` the server stops working on the rest. Read the output up to
-    /// [`Answer::End`] or [`Answer::Failed`].
+    /// End the stream's input; with `cancel`, the server stops working on the rest. Read the output
+    /// up to [`Answer::End`] or [`Answer::Failed`].
     pub fn close(&mut self, cancel: bool) -> Result<()> {
         let State::Open(open) = &mut self.state else { return Ok(()) };
         if std::mem::replace(&mut open.ended, true) {

@@ -13,7 +13,7 @@ use crate::ipc::Batch;
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::protocol::{Dialect, Method, Protocol};
 
-/// The description of a server's methods, made once.
+/// The description of a server's methods, which is made once.
 #[derive(Debug)]
 pub struct Description {
     batch: Batch,
@@ -61,7 +61,7 @@ fn sorted(protocol: &Protocol) -> Vec<&Method> {
 
 fn columns(methods: &[&Method], dialect: Dialect) -> Vec<(Field, ArrayRef)> {
     let required = |name: &str, column: ArrayRef, dialect: Dialect| {
-        // The package declares every column as nullable.
+        // The reference package declares every column as nullable.
         (Field::new(name, column.data_type().clone(), dialect == Dialect::V0_10), column)
     };
     let optional = |name: &str, column: ArrayRef| (Field::new(name, column.data_type().clone(), true), column);
@@ -108,7 +108,7 @@ pub fn protocol_hash(protocol: &Protocol) -> String {
     hash(protocol.name(), rows)
 }
 
-/// Return the SHA-256 over the rows of a description of dialect 0.10, in their order.
+/// Return the SHA-256 over the rows of a description of dialect 0.10, in the given order.
 ///
 /// # Errors
 ///

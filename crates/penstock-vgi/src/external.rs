@@ -1,5 +1,6 @@
-//! External batches, which are stored behind URLs (section 12): the bytes to store, the pointer that is sent instead,
-//! and the decoding of fetched bytes. Storing and fetching are the caller's task.
+//! External batches, which are stored behind URLs (section 12): the bytes to store, the pointer
+//! sent in their place, and the decoding of fetched bytes. Storing and fetching are the caller's
+//! task.
 //!
 //! ```text
 //!  log*, data ── pack ─▶ Parcel ── (stored) ─▶ URL ── pointer ─▶ a batch without rows ─▶ … the peer
@@ -27,21 +28,21 @@ use crate::metadata::{Metadata, key};
 pub struct Parcel {
     /// The bytes to store.
     pub bytes: Vec<u8>,
-    /// Their coding: `zstd` or none.
+    /// The coding of the bytes: `zstd` or none.
     pub coding: Option<&'static str>,
     /// The SHA-256 of the stream before compression, in hex.
     pub sha256: String,
 }
 
 impl Parcel {
-    /// Pack a cycle; with a level it is compressed with zstd.
+    /// Pack a cycle, and compress it with zstd if there is a level.
     pub fn pack(schema: &SchemaRef, cycle: &[Batch], level: Option<i32>) -> Result<Self> {
         let mut out = Output::new();
         ipc::stream(schema, cycle, &mut out)?;
         let pieces = out.take();
         let sha256 = digest(pieces.iter());
         let slices: Vec<&[u8]> = pieces.iter().map(Buffer::as_slice).collect();
-        // A stream that compression hardly makes smaller is stored uncompressed.
+        // A stream that hardly shrinks is stored uncompressed.
         Ok(match level.map(|level| compress(&slices, level)).transpose()?.flatten() {
             Some(bytes) => Self { bytes, coding: Some("zstd"), sha256 },
             None => Self { bytes: slices.concat(), coding: None, sha256 },
@@ -55,12 +56,12 @@ fn digest<'a>(pieces: impl Iterator<Item = &'a Buffer>) -> String {
     hex::encode(hash.finalize())
 }
 
-/// Return the batch that is sent in place of a stored one.
+/// Return the batch to send in place of a stored one.
 pub fn pointer(schema: &SchemaRef, url: &str, sha256: Option<&str>) -> Batch {
     Batch::empty(schema, point(Metadata::new(), url, sha256))
 }
 
-/// Return a batch's metadata with the location of the stored batch.
+/// Add the location of the stored batch to a batch's metadata.
 pub fn point(mut metadata: Metadata, url: &str, sha256: Option<&str>) -> Metadata {
     metadata.set(key::LOCATION, url.as_bytes());
     if let Some(sha256) = sha256 {
@@ -69,7 +70,7 @@ pub fn point(mut metadata: Metadata, url: &str, sha256: Option<&str>) -> Metadat
     metadata
 }
 
-/// A pointer that was received.
+/// A received pointer.
 #[derive(Debug, Clone)]
 pub struct Pointer {
     /// The URL of the batch.
@@ -100,7 +101,7 @@ pub struct StoredBatch {
 }
 
 impl Pointer {
-    /// Return the pointer that a batch represents; `None` for any other batch.
+    /// Return the pointer that a batch represents, or `None` for any other batch.
     pub fn of(batch: &Batch) -> Option<Result<Self>> {
         if batch.class() != Class::External {
             return None;
@@ -118,7 +119,8 @@ impl Pointer {
         })
     }
 
-    /// Decode fetched bytes, inflated up to `most` bytes. The pointer's metadata stays with the batch.
+    /// Decode fetched bytes, inflated to at most `most` bytes. The batch keeps the pointer's
+    /// metadata.
     pub fn open(&self, fetched: Fetched, limits: &Limits, most: u64) -> Result<StoredBatch> {
         let Fetched { bytes, zstd, took } = fetched;
         let bytes = if zstd { inflate(&bytes, most)? } else { bytes };
@@ -157,7 +159,8 @@ impl Pointer {
         Ok(StoredBatch { logs, batch: Ok(self.merge(batch, took)) })
     }
 
-    /// Classify a batch behind the pointer. It must not be a pointer, and must have the pointer's schema.
+    /// Classify the batch behind the pointer. It must not be a pointer itself, and must have the
+    /// pointer's schema.
     fn classify(&self, batch: &Batch) -> Result<Class> {
         if batch.metadata.contains(key::LOCATION) || batch.metadata.contains(key::SHM_OFFSET) {
             return Err(Violation::RedirectLoop.into());
@@ -168,7 +171,7 @@ impl Pointer {
         Ok(batch.class())
     }
 
-    /// Return the batch with the metadata of both, the batch's first, and with its origin.
+    /// Return the batch with the metadata of both, its own first, and with its origin.
     fn merge(&self, mut batch: Batch, took: Duration) -> Batch {
         for (name, value) in self.metadata.iter() {
             if !batch.metadata.contains(name) {
@@ -177,13 +180,14 @@ impl Pointer {
         }
         batch.metadata.set(key::LOCATION_FETCH_MS, format!("{:.1}", took.as_secs_f64() * 1_000.0));
         batch.metadata.set(key::LOCATION_SOURCE, self.url.as_bytes());
-        // The decoder used the schema of the fetched stream; the pointer has the one that the peer's stream declares.
+        // The decoder used the schema of the fetched stream; the pointer has the schema that the
+        // peer's stream declares.
         batch.schema = Arc::clone(&self.schema);
         batch
     }
 }
 
-/// Compare names, types and nullability; a store may lose the rest.
+/// Compare names, types and nullability; a store may lose the other properties.
 fn same(one: &SchemaRef, other: &SchemaRef) -> bool {
     one.fields().len() == other.fields().len()
         && one.fields().iter().zip(other.fields()).all(|(one, other)| {
@@ -193,8 +197,8 @@ fn same(one: &SchemaRef, other: &SchemaRef) -> bool {
         })
 }
 
-/// Return a request's body as a pointer to where that body was stored: it calls the same method, and has no values
-/// itself.
+/// Return a pointer to the URL where a request's body was stored. It calls the same method, and has
+/// no values itself.
 pub fn pointer_body(body: &[Buffer], url: &str, limits: &Limits) -> Result<Output> {
     let bytes: Buffer = match body {
         [whole] => whole.clone(),

@@ -18,9 +18,10 @@ pub struct Log {
     pub message: String,
     /// A JSON object.
     pub extra: Option<String>,
-    /// The server that wrote it, as received by a client; a server adds its own ID.
+    /// The server that wrote the message, as received by a client; a server adds its own ID when it
+    /// sends one.
     pub server_id: Option<String>,
-    /// The request that it belongs to, likewise.
+    /// The request to which the message belongs, under the same rule.
     pub request_id: Option<String>,
 }
 
@@ -30,7 +31,7 @@ impl Log {
         Self { level: level.into(), message: message.into(), extra, server_id: None, request_id: None }
     }
 
-    /// Return the metadata of its batch.
+    /// Return the metadata of the message's batch.
     pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
         let mut metadata = Metadata::new();
         metadata.push(key::LOG_LEVEL, self.level.as_bytes());
@@ -46,7 +47,7 @@ impl Log {
         metadata
     }
 
-    /// Read a batch's metadata; `None` if a key is missing. Invalid UTF-8 is replaced.
+    /// Read a batch's metadata; return `None` if a key is missing. Replace invalid UTF-8.
     pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Some(Self {
@@ -59,7 +60,7 @@ impl Log {
     }
 }
 
-/// The answer to a call that fails: the exception of a method, or one of the framework.
+/// The answer to a failed call: the exception of a method or of the framework.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The name of the exception's class.
@@ -68,7 +69,7 @@ pub struct Failure {
     pub message: String,
     /// The traceback, or nothing.
     pub traceback: String,
-    /// The JSON of section 8, as it goes over the wire.
+    /// The JSON of section 8, as sent over the wire.
     pub extra: String,
     /// The request that failed, if known.
     pub request_id: String,
@@ -83,7 +84,7 @@ struct Extra<'a> {
     frames: [(); 0],
 }
 
-/// The fields of that JSON that a client reads.
+/// The fields of this JSON that a client reads.
 #[derive(Default, Deserialize)]
 struct Received {
     #[serde(default)]
@@ -107,13 +108,13 @@ impl Failure {
         }
     }
 
-    /// Return the metadata of its batch.
+    /// Return the metadata of the failure's batch.
     pub fn metadata(&self, server_id: &str, request_id: &str) -> Metadata {
         let extra = (!self.extra.is_empty()).then(|| self.extra.clone());
         Log::new(EXCEPTION, self.message.clone(), extra).metadata(server_id, request_id)
     }
 
-    /// Convert an error batch for a client (section 8). JSON that does not parse counts as missing.
+    /// Convert an error batch for a client (section 8). Treat JSON that does not parse as missing.
     pub(crate) fn from_log(log: Log) -> Self {
         let extra = log.extra.unwrap_or_default();
         let received: Received = serde_json::from_str(&extra).unwrap_or_default();

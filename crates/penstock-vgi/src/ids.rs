@@ -1,4 +1,5 @@
-/// Return 16 hex digits for a request number: no two requests with the same seed get the same ID.
+/// Return 16 hex digits for a request number. Different numbers with the same seed give different
+/// IDs.
 pub(crate) fn id(seed: u64, number: u64) -> String {
     let mut mixed = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

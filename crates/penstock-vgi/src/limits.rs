@@ -1,22 +1,23 @@
 use penstock_wire::Limit;
 
-/// The deepest nesting of types: anything deeper is an attack on the stack, not data.
+/// The deepest nesting of types. Deeper types are an attack on the stack, not data.
 pub(crate) const DEEPEST: usize = 32;
 
-/// Limits on a peer's input. Each is checked when a length is read, before memory is allocated for it.
+/// The limits on a peer's input. Each is checked when a length is read, before memory is allocated
+/// for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the body of one message: 2 GiB.
+    /// The most bytes in the body of one message: 2 GiB.
     pub body: u64,
-    /// Bytes of the head of one message, a schema or the layout of a batch: 16 MiB.
+    /// The most bytes in the head of one message, a schema or the layout of a batch: 16 MiB.
     pub head: u64,
-    /// Bytes of the custom metadata of one batch, keys and values together: 8 MiB.
+    /// The most bytes in the custom metadata of one batch, keys and values together: 8 MiB.
     pub metadata: u64,
-    /// Pairs of the custom metadata of one batch: 1,024.
+    /// The most pairs in the custom metadata of one batch: 1,024.
     pub pairs: u64,
-    /// Rows of a batch, and values of a nested column: 2^31 - 1.
+    /// The most rows of a batch, and values of a nested column: 2^31 - 1.
     pub rows: u64,
-    /// Bytes of the dictionaries of one stream: 256 MiB.
+    /// The most bytes in the dictionaries of one stream: 256 MiB.
     pub dictionaries: u64,
 }
 

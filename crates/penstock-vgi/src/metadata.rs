@@ -24,15 +24,15 @@ pub mod key {
         TRACEPARENT = b"traceparent";
         /// The W3C trace state.
         TRACESTATE = b"tracestate";
-        /// The client's shared memory segment.
+        /// The name of the client's shared memory segment.
         SHM_SEGMENT_NAME = b"vgi_rpc.shm_segment_name";
-        /// Its size.
+        /// The size of the client's shared memory segment.
         SHM_SEGMENT_SIZE = b"vgi_rpc.shm_segment_size";
         /// The level of a log or error batch.
         LOG_LEVEL = b"vgi_rpc.log_level";
-        /// Its text.
+        /// The text of a log or error batch.
         LOG_MESSAGE = b"vgi_rpc.log_message";
-        /// Its JSON.
+        /// The JSON of a log or error batch.
         LOG_EXTRA = b"vgi_rpc.log_extra";
         /// The server instance that answered.
         SERVER_ID = b"vgi_rpc.server_id";
@@ -40,11 +40,11 @@ pub mod key {
         STREAM_STATE = b"vgi_rpc.stream_state";
         /// The token of a stream over HTTP, in base64 (dialect 0.10).
         STREAM_STATE_B64 = b"vgi_rpc.stream_state#b64";
-        /// Cancels a stream from the client's side.
+        /// The mark with which a client cancels a stream.
         CANCEL = b"vgi_rpc.cancel";
-        /// Where a batch begins in the segment.
+        /// The offset of a batch in the segment.
         SHM_OFFSET = b"vgi_rpc.shm_offset";
-        /// How many bytes it takes there.
+        /// The number of bytes of a batch in the segment.
         SHM_LENGTH = b"vgi_rpc.shm_length";
         /// The segment that a batch came from.
         SHM_SOURCE = b"vgi_rpc.shm_source";
@@ -52,7 +52,7 @@ pub mod key {
         LOCATION = b"vgi_rpc.location";
         /// The SHA-256 of the bytes at that URL, in hex.
         LOCATION_SHA256 = b"vgi_rpc.location.sha256";
-        /// How long fetching took.
+        /// The duration of a fetch in milliseconds.
         LOCATION_FETCH_MS = b"vgi_rpc.location.fetch_ms";
         /// The origin of an external batch.
         LOCATION_SOURCE = b"vgi_rpc.location.source";
@@ -60,7 +60,7 @@ pub mod key {
         PROTOCOL_NAME = b"vgi_rpc.protocol_name";
         /// The version of the description.
         DESCRIBE_VERSION = b"vgi_rpc.describe_version";
-        /// SHA-256 over a description (dialect 0.10).
+        /// The SHA-256 over a description (dialect 0.10).
         PROTOCOL_HASH = b"vgi_rpc.protocol_hash";
     }
 }
@@ -68,9 +68,10 @@ pub mod key {
 /// The version of the protocol that this crate speaks.
 pub const REQUEST_VERSION: &[u8] = b"1";
 
-/// Pairs of bytes in the order of the wire. Values need not be UTF-8.
+/// Pairs of byte strings, in the order of the wire. Values need not be UTF-8.
 ///
-/// Empty metadata and missing metadata are the same: the protocol does not distinguish them.
+/// Empty metadata and missing metadata are the same, because the protocol does not distinguish
+/// them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -87,7 +88,7 @@ impl Metadata {
         self.pairs.is_empty()
     }
 
-    /// Return how many pairs there are.
+    /// Return the number of pairs.
     pub const fn len(&self) -> usize {
         self.pairs.len()
     }
@@ -117,13 +118,13 @@ impl Metadata {
         self.pairs.push((key.into(), value.into()));
     }
 
-    /// Set the value of a key: replace all its pairs, or append one.
+    /// Set the value of a key; replace all its pairs, or append one.
     pub fn set(&mut self, key: &[u8], value: impl Into<Vec<u8>>) {
         self.remove(key);
         self.push(key, value);
     }
 
-    /// Remove a key, and return its first value.
+    /// Remove all pairs of a key, and return its first value.
     pub fn remove(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let at = self.pairs.iter().position(|(name, _)| name == key)?;
         let (_, value) = self.pairs.remove(at);

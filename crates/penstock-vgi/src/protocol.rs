@@ -10,7 +10,7 @@ use crate::error::{Misuse, Result};
 /// The built-in method that describes the others (section 14).
 pub const DESCRIBE: &str = "__describe__";
 
-/// The variant of the protocol that a server speaks, where they differ.
+/// The variants of the protocol that a server may speak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// The specification.
@@ -21,7 +21,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Return the dialect with a name: `spec` or `0.10`.
+    /// Return the dialect with this name: `spec` or `0.10`.
     pub fn parse(name: &str) -> Result<Self> {
         match name {
             "spec" => Ok(Self::Spec),
@@ -39,7 +39,7 @@ impl Dialect {
     }
 }
 
-/// Whether a method has one answer or a stream of them.
+/// The number of answers of a method: one, or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MethodKind {
     /// One answer.
@@ -58,8 +58,8 @@ impl MethodKind {
     }
 }
 
-/// The schemas of a method as `pa.Schema.serialize()` writes them. The hash of dialect 0.10 covers these bytes, so the
-/// creator of the schemas must supply them.
+/// The schemas of a method as `pa.Schema.serialize()` writes them. The hash of dialect 0.10 covers
+/// these bytes, so the creator of the schemas must supply them.
 #[derive(Debug, Clone, Default)]
 pub struct Serialized {
     /// The schema of the parameters.
@@ -73,20 +73,20 @@ pub struct Serialized {
 /// A method.
 #[derive(Debug, Clone)]
 pub struct Method {
-    /// Its name on the wire.
+    /// The method's name on the wire.
     pub name: String,
-    /// Unary or stream.
+    /// Whether the method is unary or a stream.
     pub kind: MethodKind,
-    /// A field for each parameter.
+    /// One field per parameter.
     pub params: SchemaRef,
     /// One field `result`, or no field.
     pub result: SchemaRef,
     /// Parameters that a request may omit.
     pub optional: Vec<String>,
-    /// Parameters that may be null. The nullability of a field does not decide that: some fields are declared as not
-    /// null and yet contain nulls.
+    /// Parameters that may be null. The nullability of a field does not decide this: some fields
+    /// are declared as not null and yet contain nulls.
     pub nulls: Vec<String>,
-    /// The header of a stream that has one.
+    /// The schema of the stream's header, if it has one.
     pub header: Option<SchemaRef>,
     /// Whether a stream takes input, if the declaration says so.
     pub is_exchange: Option<bool>,
@@ -96,13 +96,13 @@ pub struct Method {
     pub doc: Option<String>,
     /// The schemas as IPC messages, for descriptions: params, result and header.
     pub serialized: Serialized,
-    /// `{"name": "type"}`, JSON.
+    /// The types of the parameters in JSON: `{"name": "type"}`.
     pub param_types: Option<String>,
-    /// `{"name": default}`, JSON.
+    /// The defaults of the parameters in JSON: `{"name": default}`.
     pub param_defaults: Option<String>,
 }
 
-/// A service: a name and methods, in the order of their names.
+/// A service: a name and methods.
 #[derive(Debug, Clone)]
 pub struct Protocol {
     name: String,
@@ -112,7 +112,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// Make a service; two methods with the same name are rejected.
+    /// Make a service. Reject two methods with the same name.
     pub fn new(name: impl Into<String>, methods: Vec<Method>) -> Result<Self> {
         let mut by_name = HashMap::with_capacity(methods.len());
         for (index, method) in methods.iter().enumerate() {
@@ -128,7 +128,7 @@ impl Protocol {
         &self.name
     }
 
-    /// Return its methods, in the order in which they were given.
+    /// Return its methods, in the given order.
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }

@@ -1,4 +1,4 @@
-//! Requests (sections 5 and 13): written by clients, and checked by servers before a method is called.
+//! Requests (sections 5 and 13), which clients write, and servers check before they call a method.
 
 use std::sync::Arc;
 
@@ -17,24 +17,25 @@ use crate::protocol::{DESCRIBE, Method, Protocol};
 pub struct Request {
     /// The index of the method in its protocol.
     pub method: usize,
-    /// The value of each parameter, an array of length 1; `None` for one that was omitted and has a default.
+    /// The value of each parameter, an array of length 1; `None` for an omitted parameter with a
+    /// default.
     pub values: Vec<Option<ArrayRef>>,
     /// All metadata of the request.
     pub metadata: Metadata,
-    /// How many bytes its columns had on the wire.
+    /// The number of bytes of its columns on the wire.
     pub bytes: u64,
 }
 
-/// Why a request is rejected before a method is called.
+/// The reasons why a request is rejected before a method is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejection {
-    /// No method is named, or the number of rows is wrong.
+    /// The request names no method, or has a wrong number of rows.
     Protocol,
-    /// The version is missing or a different one.
+    /// The version is missing, or is another one.
     Version,
-    /// No such method.
+    /// The method does not exist.
     Method,
-    /// A parameter that is missing, unknown, null or of a different type.
+    /// A parameter is missing, unknown, null or of another type.
     Params,
 }
 
@@ -100,8 +101,8 @@ pub(crate) fn unknown(protocol: &Protocol, name: &str, describe: bool) -> String
     format!("Unknown method: '{name}'. Available methods: [{}]", names.join(", "))
 }
 
-/// Return the values of the parameters. Columns may come in any order, the sender's nullability is ignored, and a type
-/// may differ if it can be cast without loss.
+/// Return the values of the parameters. Columns may come in any order, the sender's nullability is
+/// ignored, and a type may differ if it can be cast without loss.
 fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, String> {
     let name = &method.name;
     let params = method.params.fields();
@@ -134,8 +135,8 @@ fn values(method: &Method, batch: &Batch) -> Result<Vec<Option<ArrayRef>>, Strin
         .collect()
 }
 
-/// Return whether a column can be used without a cast. Names and nullability of nested fields may differ, because they
-/// do not change the values.
+/// Return whether a column can be used without a cast. Names and nullability of nested fields may
+/// differ, because they do not change the values.
 fn fits(is: &DataType, wanted: &DataType) -> bool {
     is == wanted || is.equals_datatype(wanted)
 }

@@ -33,18 +33,20 @@ pub struct ServerConfig {
 /// An event from a client.
 #[derive(Debug)]
 pub enum Event {
-    /// A method is called. Until it was answered, the only other events are those of a stream's input.
+    /// A method is called. Until it is answered, the only other events are those of a stream's
+    /// input.
     Call(Call),
     /// The stream's next input; answer it with one batch, or with the end.
     Input(Batch),
-    /// The stream's input has ended; the output must be ended as well.
+    /// The stream's input has ended; end the output as well.
     InputEnd,
     /// The client has cancelled the stream.
     Cancelled,
-    /// The client has left the stream without ending it, and calls another method: nothing can be written to the
-    /// stream.
+    /// The client has left the stream without ending it, and calls another method: nothing can be
+    /// written to the stream.
     Abandoned,
-    /// The values of a request are behind a URL (section 12): pass what is there to [`Server::resolved`].
+    /// The values of a request are behind a URL (section 12): pass the fetched batch to
+    /// [`Server::resolved`].
     Pointer(Batch),
 }
 
@@ -53,7 +55,7 @@ pub enum Event {
 pub struct Call {
     /// The method and its arguments.
     pub request: Request,
-    /// Its ID, generated here if the client sent none.
+    /// The call's ID, generated here if the client sent none.
     pub request_id: String,
 }
 
@@ -68,9 +70,9 @@ pub struct Call {
 enum State {
     /// Before a request.
     Idle,
-    /// In the stream of a request; its first batch, once it has arrived.
+    /// The stream of a request is being read; its first batch, once it has arrived.
     Request(Option<Batch>),
-    /// The values of a request are being fetched; the request's ID.
+    /// The values of a request with this ID are being fetched.
     Fetching(Option<String>),
     /// The application is handling a call.
     Called(MethodCall),
@@ -90,11 +92,11 @@ struct Streaming {
     input: SchemaRef,
     output: SchemaRef,
     encoder: Encoder,
-    /// The client has begun its input.
+    /// Whether the client has begun its input.
     begun: bool,
-    /// The application owes an answer to the last input.
+    /// Whether the application owes an answer to the last input.
     owes: bool,
-    /// The client has ended its input.
+    /// Whether the client has ended its input.
     ended: bool,
 }
 
@@ -104,19 +106,20 @@ pub struct Server {
     config: ServerConfig,
     decoder: Decoder,
     state: State,
-    /// Log messages that wait for the next batch.
+    /// The log messages that wait for the next batch.
     logs: Vec<Log>,
     events: VecDeque<Event>,
     out: Output,
-    /// A stream failed before its client could know: input that the client may still send is not a request.
+    /// Whether a call or stream ended before its client could know, so that input may follow that
+    /// is not a request.
     leftover: bool,
     /// Whether the application fetches batches behind URLs.
     follows: bool,
     requests: u64,
     /// Whether any request has arrived, valid or not.
     requested: bool,
-    /// Requests that were answered with an error instead of a method, since [`take_refused`](Self::take_refused) was
-    /// last called.
+    /// The number of requests that were answered with an error instead of a method, since
+    /// [`take_refused`](Self::take_refused) was last called.
     refused: u64,
 }
 
@@ -149,24 +152,25 @@ impl Server {
         self.requested
     }
 
-    /// Return how many requests were answered with an error instead of a method since the last call.
+    /// Return the number of requests that were answered with an error instead of a method since the
+    /// last call.
     pub const fn take_refused(&mut self) -> u64 {
         std::mem::replace(&mut self.refused, 0)
     }
 
-    /// Return the protocol that it serves.
+    /// Return the protocol of the server.
     pub const fn protocol(&self) -> &Arc<Protocol> {
         &self.protocol
     }
 
-    /// Return the decoder, into which bytes from the client are read: [`Decoder::space`] and its relatives, then call
+    /// Return the decoder. Read bytes from the client into its [`space`](Decoder::space), then call
     /// [`handle_input`](Self::handle_input).
     pub const fn input(&mut self) -> &mut Decoder {
         &mut self.decoder
     }
 
-    /// Decode what was read, up to the next event. After an error the connection must be closed; the output still tells
-    /// the client why.
+    /// Decode the bytes read, up to the next event. After an error the connection must be closed.
+    /// If the bytes were undecodable, the output still tells a waiting client why.
     pub fn handle_input(&mut self) -> Result<()> {
         while self.events.is_empty() {
             let item = match self.decoder.poll_item() {
@@ -203,7 +207,7 @@ impl Server {
             (State::Draining, Item::End) => self.state = State::Idle,
             (State::Draining, Item::Batch(_)) => {}
             (State::Request(first), Item::Batch(batch)) => {
-                // Further batches of a request are tolerated, and discarded.
+                // Further batches of a request are tolerated and discarded.
                 first.get_or_insert(batch);
             }
             (State::Request(first), Item::End) => {
@@ -267,8 +271,8 @@ impl Server {
         }
     }
 
-    /// Set the batch behind the pointer of a request, with the pointer's metadata, or the reason why it cannot be
-    /// fetched.
+    /// Set the batch behind the pointer of a request, with the pointer's metadata, or the reason
+    /// why it cannot be fetched.
     pub fn resolved(&mut self, batch: Result<Batch, Failure>) -> Result<()> {
         let State::Fetching(request_id) = &mut self.state else { return Err(Misuse::NoPointer.into()) };
         let request_id = request_id.take().unwrap_or_default();
@@ -302,8 +306,8 @@ impl Server {
         Ok(())
     }
 
-    /// Return the batch in the schema of the open stream. `None` after a failure, which the client gets; an unresolved
-    /// pointer is one, too.
+    /// Return the batch in the schema of the open stream. If it does not fit, or is an unresolved
+    /// pointer, fail the stream and return `None`.
     pub fn conform(&mut self, batch: Batch) -> Result<Option<Batch>> {
         let State::Streaming(stream) = &self.state else { return Err(not_open()) };
         if let Some(why) = batch.unresolved() {
@@ -324,8 +328,8 @@ impl Server {
         self.logs.push(log);
     }
 
-    /// Return the log messages that wait for the next batch, as batches of its schema. A caller that stores that batch
-    /// elsewhere stores them with it, and then calls [`forget_logs`](Self::forget_logs).
+    /// Return the log messages that wait for the next batch, as batches of its schema. If you store
+    /// that batch elsewhere, store them with it, and then call [`forget_logs`](Self::forget_logs).
     pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
         let request_id = match &self.state {
             State::Called(call) => call.request_id.as_str(),
@@ -341,7 +345,7 @@ impl Server {
         self.logs.clear();
     }
 
-    /// Answer a unary call. A result without columns is that of a method that returns nothing.
+    /// Answer a unary call. A method that returns nothing has a result without columns.
     pub fn reply(&mut self, result: &Batch) -> Result<()> {
         let State::Called(call) = &self.state else { return Err(Misuse::NoReply.into()) };
         let request_id = call.request_id.clone();
@@ -353,13 +357,14 @@ impl Server {
         Ok(())
     }
 
-    /// Answer with an error: a call, or an open stream, which ends.
+    /// Answer a call or an open stream with an error. This ends the stream.
     pub fn fail(&mut self, failure: &Failure) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Called(call) => {
                 let method = self.protocol.method(call.method);
                 let unary = method.filter(|method| method.kind == MethodKind::Unary);
-                // A header's schema is unknown before the method has returned (section 9, phase 1.5).
+                // A header's schema is unknown before the method has returned (section 9, phase
+                // 1.5).
                 self.leftover = unary.is_none() && method.is_some_and(|method| method.header.is_none());
                 let schema = Arc::clone(unary.map_or(self.protocol.empty_schema(), |method| &method.result));
                 self.write_failure(&schema, failure, &call.request_id)
@@ -432,8 +437,8 @@ impl Server {
         }
     }
 
-    /// End what the application has left open: a call or an input without an answer fails; a stream whose input has
-    /// ended is ended.
+    /// End the call or stream that the application has left open: fail a call or an input without
+    /// an answer, and end a stream that owes none.
     pub fn settle(&mut self) -> Result<()> {
         match &self.state {
             State::Streaming(stream) if !stream.owes => self.finish(),
@@ -449,7 +454,7 @@ impl Server {
 
     fn after_stream(&mut self, begun: bool, ended: bool) {
         self.state = if begun && !ended { State::Draining } else { State::Idle };
-        // A server that ends a stream before the first input has arrived will still receive that input.
+        // If a stream ends before its first input has arrived, that input will still come.
         self.leftover = !begun;
     }
 
@@ -474,7 +479,7 @@ impl Server {
         encoder.finish(&mut self.out)
     }
 
-    /// Tell the client why the connection ends, if it is waiting for an answer.
+    /// Tell the client why the connection ends, if the client waits for an answer.
     fn refuse(&mut self, error: &Error) {
         let failure = Failure::new("ProtocolError", &error.to_string());
         let written = match &self.state {

@@ -1,5 +1,5 @@
-//! The header of a shared memory segment and its allocator (section 11), working on bytes that are passed in: the
-//! memory itself belongs to the driver.
+//! The header of a shared memory segment and its allocator (section 11). They work on bytes that
+//! are passed in; the memory itself belongs to the driver.
 
 pub(crate) mod format;
 
@@ -16,9 +16,9 @@ const ALIGNMENT: u64 = 64;
 /// A region in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Its offset from the start of the segment.
+    /// The region's offset from the start of the segment.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The region's length in bytes.
     pub length: u64,
 }
 
@@ -28,8 +28,8 @@ impl Region {
     }
 }
 
-/// The allocations of a segment, ordered by offset and checked: each is inside the data region, and none overlaps
-/// another.
+/// The allocations of a segment, ordered by offset and checked: each is inside the data region, and
+/// none overlaps another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     size: u64,
@@ -37,7 +37,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Make the table of a new segment; its size must be larger than the header.
+    /// Make the table of a new segment, whose size must be larger than the header.
     pub fn new(size: u64) -> Result<Self> {
         if size <= HEADER {
             return Err(Misuse::SegmentSize(size).into());
@@ -45,12 +45,12 @@ impl Table {
         Ok(Self { size, regions: Vec::new() })
     }
 
-    /// Return how many bytes of the header hold `fixed` and the allocations that it counts.
+    /// Return the number of bytes of the header, up to the last allocation that `fixed` counts.
     pub fn bytes(fixed: &[u8], size: u64) -> Result<usize> {
         count(fixed, size).map(|count| FIXED.saturating_add(count.saturating_mul(ENTRY)))
     }
 
-    /// Read a header; at least [`bytes`](Self::bytes) of it must be present.
+    /// Read a header, of which at least [`bytes`](Self::bytes) must be present.
     pub fn read(header: &[u8], size: u64) -> Result<Self> {
         let count = count(header, size)?;
         let mut reader = Reader::new(header.get(FIXED..).unwrap_or_default());
@@ -88,7 +88,8 @@ impl Table {
         &self.regions
     }
 
-    /// Allocate in the first gap that is large enough (first fit); `None` if there is none, or too many regions.
+    /// Allocate in the first gap that is large enough (first fit). Return `None` if there is none,
+    /// or if there are too many regions.
     pub fn allocate(&mut self, length: u64) -> Option<Region> {
         let length = length.max(1).checked_next_multiple_of(ALIGNMENT)?;
         if self.regions.len() >= MOST {
@@ -106,14 +107,14 @@ impl Table {
         Some(region)
     }
 
-    /// Free a region. Return whether one began there.
+    /// Free the region that begins at an offset. Return whether there was one.
     pub fn free(&mut self, offset: u64) -> bool {
         let before = self.regions.len();
         self.regions.retain(|region| region.offset != offset);
         self.regions.len() != before
     }
 
-    /// Check that a pointer leads into a region in use: to its start, and not beyond its end.
+    /// Check that a pointer leads to the start of a region in use, and not beyond its end.
     pub fn check(&self, pointer: Region) -> Result<()> {
         let region = self.regions.iter().find(|region| region.offset == pointer.offset);
         if region.is_some_and(|region| pointer.length <= region.length) {
@@ -144,19 +145,19 @@ fn count(header: &[u8], size: u64) -> Result<usize> {
     Ok(count)
 }
 
-/// Return whether a batch of this many rows is a pointer to one in a segment (section 7). Keys of log messages take
-/// precedence.
+/// Return whether a batch with this many rows is a pointer into a segment (section 7). Keys of log
+/// messages take precedence.
 pub fn is_pointer(rows: usize, metadata: &Metadata) -> bool {
     rows == 0 && metadata.contains(key::SHM_OFFSET) && !metadata.contains(key::LOG_LEVEL)
 }
 
-/// Make the metadata of a pointer.
+/// Set the metadata of a pointer.
 pub fn set_pointer(metadata: &mut Metadata, region: Region) {
     metadata.set(key::SHM_OFFSET, region.offset.to_string());
     metadata.set(key::SHM_LENGTH, region.length.to_string());
 }
 
-/// Return the pointer that a zero-row batch carries instead of its data.
+/// Return the pointer that a zero-row batch has in place of its data.
 pub fn pointer(metadata: &Metadata) -> Result<Region> {
     let number = |name: &[u8]| {
         let text = metadata.text(name).filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));

@@ -19,7 +19,7 @@ const MAC: usize = 32;
 /// The content of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// When it was made, in seconds since the Unix epoch.
+    /// The time at which the token was made, in seconds since the Unix epoch.
     pub created_at: u64,
     /// The stream's state, an IPC stream.
     pub state: Vec<u8>,
@@ -27,11 +27,11 @@ pub struct Token {
     pub schema: Vec<u8>,
     /// The input schema, serialized.
     pub input_schema: Vec<u8>,
-    /// The ID of the stream; only version 3 has one.
+    /// The ID of the stream, which only version 3 has.
     pub stream_id: String,
 }
 
-/// The caller that a token belongs to; only version 3 binds tokens to callers.
+/// The caller to which a token belongs; only version 3 binds tokens to callers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Identity {
     /// A caller without authentication.
@@ -39,21 +39,21 @@ pub enum Identity {
     Anonymous,
     /// An authenticated caller.
     Principal {
-        /// The domain that authenticated it.
+        /// The domain that authenticated the caller.
         domain: String,
         /// The name of the caller.
         principal: String,
     },
 }
 
-/// Why a token is rejected.
+/// The reasons why a token is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// It was not issued here, belongs to another caller, or was changed.
+    /// The token was not issued here, belongs to another caller, or was changed.
     Forged,
-    /// It was issued here, with another version or form.
+    /// The token was issued here, with another version or form.
     Malformed,
-    /// It is too old.
+    /// The token is too old.
     Expired,
 }
 
@@ -68,7 +68,8 @@ impl Refused {
     }
 }
 
-/// Return HMAC-SHA256 under a key of any length: RFC 2104 hashes a key that is longer than a block.
+/// Return HMAC-SHA256 under a key of any length; a key longer than a block is hashed first (RFC
+/// 2104).
 fn hmac(key: &[u8]) -> Hmac<Sha256> {
     let mut block = [0; 64];
     if key.len() > block.len() {
@@ -79,11 +80,11 @@ fn hmac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new(&block.into())
 }
 
-/// Issues and verifies the tokens of one fleet of servers.
+/// A signer, which issues and verifies the tokens of one fleet of servers.
 pub struct Signer {
     key: Vec<u8>,
     dialect: Dialect,
-    /// In seconds; 0 means no expiry.
+    /// The lifetime of a token in seconds; 0 means no expiry.
     ttl: u64,
 }
 
@@ -100,7 +101,7 @@ impl Signer {
         }
     }
 
-    /// Return the HMAC for a caller: version 3 derives a key for each caller.
+    /// Return the HMAC for a caller. Version 3 derives a key for each caller.
     fn mac(&self, identity: &Identity) -> Hmac<Sha256> {
         match self.dialect {
             Dialect::Spec => hmac(&self.key),
@@ -135,7 +136,7 @@ impl Signer {
         self.sign(out.into_inner(), identity)
     }
 
-    /// Append to bytes their HMAC under the key of this caller.
+    /// Append the HMAC of the bytes, under the key of this caller.
     pub fn sign(&self, mut bytes: Vec<u8>, identity: &Identity) -> Vec<u8> {
         let mut mac = self.mac(identity);
         mac.update(&bytes);

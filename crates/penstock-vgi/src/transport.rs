@@ -1,32 +1,34 @@
-//! The choice between two transports of a batch: through the pipe, or through shared memory with a pointer in the pipe.
+//! The choice between two transports of a batch: through the pipe, or through shared memory with a
+//! pointer in the pipe.
 //!
-//! Which one is faster depends on the machine, on its other load, and on what the peer does with the batch, so it is
-//! measured. Batches of similar size use both alternately a few times; those that follow use the one whose best
-//! time was shorter. After a number of batches the measurement is repeated. Time is passed in; the state machine reads
-//! no clock.
+//! Which transport is faster depends on the machine, on its other load, and on the peer's use of
+//! the batch, so it is measured. The first batches of similar size use both transports alternately;
+//! later ones use the transport whose best time was shorter. After a number of batches the
+//! measurement is repeated. The caller passes the time in; the state machine reads no clock.
 
 use std::time::Duration;
 
-/// Smaller batches go through the pipe, because a pointer is about as long as they are.
+/// The size below which a batch goes through the pipe, because a pointer is about as long.
 pub const LEAST: u64 = 4 << 10;
-/// How often each transport is measured.
+/// The number of measurements of each transport.
 const TRIALS: u32 = 4;
 /// The number of batches of a class after which the measurement is repeated.
 const PERIOD: u32 = 1_024;
-/// The number of classes; sizes between two powers of two are one class.
+/// The number of size classes; sizes between two powers of two are one class.
 const CLASSES: usize = 64;
 
-/// How a batch is sent.
+/// The transport of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// The batch itself through the pipe.
     Pipe,
-    /// A pointer to it, with the batch in shared memory.
+    /// The batch in shared memory, with a pointer through the pipe.
     Memory,
 }
 
-/// The end that chooses. Both ends measure at the same time, and each measurement includes the transport of the other
-/// end. They alternate in different orders, so that each transport of one end is measured with both of the other.
+/// The end that chooses. Both ends measure at the same time, and each measurement includes the
+/// other end's transport. The ends alternate in different orders, so that each transport of one end
+/// is measured with both of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The end that calls.
@@ -35,7 +37,7 @@ pub enum End {
     Server,
 }
 
-/// The choice for one end of a connection.
+/// The choice of one end of a connection.
 ///
 /// ```text
 /// for each class of sizes:  trial, each transport 4 times ──▶ the faster one, up to batch 1,024 ──▶ trial …
@@ -44,7 +46,7 @@ pub enum End {
 pub struct TransportSelector {
     end: End,
     classes: [Class; CLASSES],
-    /// The batch that was sent last and is not answered yet.
+    /// The last batch sent, until it is answered.
     sent: Option<Sent>,
 }
 
@@ -64,13 +66,13 @@ struct Sent {
 }
 
 impl TransportSelector {
-    /// Make a choice without measurements.
+    /// Make a selector without measurements.
     pub const fn new(end: End) -> Self {
         Self { end, classes: [Class { count: 0, pipe: None, memory: None }; CLASSES], sent: None }
     }
 
-    /// Choose the transport for a batch that is sent now. Call [`answered`](Self::answered) once the peer has answered
-    /// it.
+    /// Choose the transport for a batch that is sent now. Call [`answered`](Self::answered) once
+    /// the peer has answered it.
     pub fn choose(&mut self, bytes: u64, now: Duration) -> Transport {
         self.sent = None;
         if bytes < LEAST {
@@ -82,12 +84,12 @@ impl TransportSelector {
         transport
     }
 
-    /// Discard the measurement, because the batch could not be sent with that transport.
+    /// Discard the measurement, because the batch could not be sent over this transport.
     pub const fn forget(&mut self) {
         self.sent = None;
     }
 
-    /// Record that the peer has answered: it has used the batch, and its answer has arrived.
+    /// Record that the peer's answer has arrived, and so that the peer has used the batch.
     pub fn answered(&mut self, now: Duration) {
         let Some(Sent { bytes, transport, at }) = self.sent.take() else { return };
         let cost = now.saturating_sub(at).as_nanos().saturating_mul(1_000_000) / u128::from(bytes.max(1));
@@ -117,7 +119,7 @@ impl Class {
                 End::Server => count & 2 == 2,
             }
         } else {
-            // Without measurements memory is chosen, because it saves the copies.
+            // Without measurements, memory is chosen, because it saves copies.
             self.pipe.is_some_and(|pipe| self.memory.is_none_or(|memory| pipe < memory))
         };
         if use_pipe { Transport::Pipe } else { Transport::Memory }
@@ -130,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Send consecutive batches that take the times of `cost`, and return their transports.
+    /// Send consecutive batches with the times that `cost` gives, and return their transports.
     fn choices(
         selector: &mut TransportSelector,
         bytes: u64,

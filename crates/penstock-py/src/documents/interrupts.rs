@@ -1,4 +1,4 @@
-//! Passes Ctrl-C and errors of Python code through Rust code that knows neither.
+//! Passing Ctrl-C and errors of Python code through Rust code that knows neither.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// How often signals are checked.
+/// The interval between checks for signals.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Keeps the first error that must end a long run, until the caller that started the run takes it.
+/// The first error that must end a long run, kept until the caller that started the run takes it.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupts {
     state: Arc<Mutex<State>>,
-    /// Set by another thread to end the run.
+    /// The flag with which another thread ends the run.
     stop: Arc<AtomicBool>,
 }
 
@@ -30,12 +30,13 @@ struct State {
 }
 
 impl Interrupts {
-    /// Make the interrupts of a run that `stop` ends, too.
+    /// Make the interrupts of a run that `stop` can also end.
     pub(crate) fn stopped_by(stop: Arc<AtomicBool>) -> Self {
         Self { state: Arc::default(), stop }
     }
 
-    /// Check for signals, at most every 100 ms. Reads and writes call this, so that even a huge part can be stopped.
+    /// Check for signals, at most every 100 ms. Reads and writes call this, so that even a huge
+    /// part can be interrupted.
     pub(crate) fn poll(&self) -> io::Result<()> {
         if self.pending() {
             return Err(interrupted());
@@ -54,12 +55,12 @@ impl Interrupts {
         })
     }
 
-    /// Keep an error that does not belong to one part.
+    /// Keep an error that does not belong to one part, unless an earlier one is kept.
     pub(crate) fn keep(&self, error: PyErr) {
         self.state().error.get_or_insert(error);
     }
 
-    /// Return whether an error is kept.
+    /// Return whether an error is kept, or `stop` was set.
     pub(crate) fn pending(&self) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.keep(penstock_pipestream_net::Error::stopped("the sender").into_py_err());
@@ -67,7 +68,7 @@ impl Interrupts {
         self.state().error.is_some()
     }
 
-    /// Return the error that was kept.
+    /// Return the kept error, if there is one.
     pub(crate) fn result(&self) -> PyResult<()> {
         self.state().error.take().map_or(Ok(()), Err)
     }

@@ -28,7 +28,8 @@ impl TryFrom<LimitFields> for Limits {
     fn try_from(fields: LimitFields) -> PyResult<Self> {
         let part_time = Duration::try_from_secs_f64(fields.part_seconds)
             .map_err(|error| PyValueError::new_err(format!("part_seconds: {error}")))?;
-        // These numbers go through a pipe and into the lengths of frames; larger ones have no use.
+        // These numbers go through a pipe and into the lengths of frames, so larger ones are
+        // useless.
         let max_text = fields.max_text.min(u64::from(u32::MAX));
         Ok(Self {
             max_depth: fields.max_depth,

@@ -1,4 +1,5 @@
-//! Takes documents apart for Python, without a network: the iterator of parts, and the digests of receipts.
+//! Taking documents apart for Python, without a network: the iterator of parts, and the digests of
+//! receipts.
 
 mod content;
 mod interrupts;
@@ -71,7 +72,7 @@ impl PyDehydrator {
 }
 
 impl PyDehydrator {
-    /// Return the next part. The ends of containers are left out, because the depths show them.
+    /// Return the next part. Skip the ends of containers, because the depths already show them.
     fn next_part(&self) -> Option<PartFields> {
         let mut dehydrator: MutexGuard<'_, _> = lock(&self.inner);
         loop {

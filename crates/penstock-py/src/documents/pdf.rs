@@ -1,5 +1,6 @@
-//! PDFs, read by pypdfium2 in a child process that `python/penstock/_pdf.py` manages. This module writes the PDF into a
-//! file for the child and takes its answers; the interpreter's lock is held only during the calls.
+//! PDFs, read by pypdfium2 in a child process that `python/penstock/_pdf.py` manages. This module
+//! writes the PDF into a file for the child and takes its answers; it holds the interpreter's lock
+//! only during the calls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +41,8 @@ fn named_copy(source: &mut dyn Source) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Return the text of a `PdfError`. Any other error, such as Ctrl-C or a bug, is kept and raised later.
+/// Return the text of a `PdfError`. Keep any other error, such as Ctrl-C or a bug, to be raised
+/// later.
 fn reason(error: PyErr, interrupts: &Interrupts) -> String {
     Python::attach(|py| {
         let text = error.value(py).to_string();
@@ -57,7 +59,7 @@ struct Pages {
     page_count: u32,
     metadata: BTreeMap<String, String>,
     interrupts: Interrupts,
-    /// The child reads this file until it is told to close.
+    /// The file that the child reads until it is told to close.
     _file: NamedTempFile,
 }
 
@@ -83,8 +85,8 @@ impl PdfPages for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // A PDF that was not read to its end still has its child. An error cannot be returned here, and closing kills a
-        // child that does not answer.
+        // A PDF that was not read to its end still has its child. An error cannot be returned here,
+        // and closing kills a child that does not answer.
         let closed = Python::try_attach(|py| self.pages.bind(py).call_method0(intern!(py, "close")).map(|_| ()));
         if let Some(Err(error)) = closed {
             tracing::debug!(%error, "closing a PDF");

@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 
 use super::interrupts::Interrupts;
 
-/// A seekable Python file, from its position at the start to its end.
+/// A seekable Python file, from its initial position to its end.
 pub(super) struct PythonFile {
     file: Py<PyAny>,
     interrupts: Interrupts,
@@ -19,7 +19,7 @@ pub(super) struct PythonFile {
 }
 
 impl PythonFile {
-    /// Open a Python file; `None` if it is not seekable.
+    /// Open a Python file; return `None` if it is not seekable.
     pub(super) fn new(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Option<Self>> {
         Python::attach(|py| {
             let bound = file.bind(py);
@@ -43,7 +43,7 @@ impl PythonFile {
         })
     }
 
-    /// Return the same file once more.
+    /// Return another reader of the same file.
     pub(super) fn again(&self) -> Self {
         let file = Python::attach(|py| self.file.clone_ref(py));
         Self { file, interrupts: self.interrupts.clone(), start: self.start, length: self.length }
@@ -92,8 +92,8 @@ pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io
     })
 }
 
-/// Convert an exception of the file, which counts as damage of the file. One that is not an `Exception`
-/// (KeyboardInterrupt) is kept.
+/// Convert an exception of the file, which counts as damage of the file. Keep one that is not an
+/// `Exception`, such as KeyboardInterrupt.
 fn failed(py: Python<'_>, error: PyErr, interrupts: &Interrupts) -> io::Error {
     let text = error.to_string();
     if !error.is_instance_of::<PyException>(py) {

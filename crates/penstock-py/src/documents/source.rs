@@ -15,12 +15,12 @@ use super::interrupts::Interrupts;
 use super::python_file::{self, PythonFile};
 use super::workspace::spool;
 
-/// How much of a Python file is read in one step when it is copied.
+/// The number of bytes read in one step when a Python file is copied.
 const PIECE: usize = 8 << 20;
 /// The size up to which Python files are copied.
 const COPIED: u64 = 64 << 20;
 
-/// A document's source as passed from Python.
+/// A document's source, as passed from Python.
 pub(crate) enum SourceArgument {
     Bytes(Bytes),
     Path(PathBuf),
@@ -45,8 +45,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SourceArgument {
 }
 
 impl SourceArgument {
-    /// Open the source. If that fails, the result is a source that fails when it is read: then the document is a FAILED
-    /// part with that reason, and other documents are unaffected.
+    /// Open the source. If that fails, return a source that fails when it is read: then the
+    /// document is a FAILED part with that reason, and other documents are unaffected.
     pub(crate) fn open(self, interrupts: &Interrupts) -> Payload {
         let opened: io::Result<Payload> = match self {
             Self::Bytes(bytes) => Ok(Box::new(Cursor::new(bytes))),
@@ -57,11 +57,12 @@ impl SourceArgument {
     }
 }
 
-/// Opens a source again from its beginning.
+/// A function that opens a source again from its beginning.
 type Reopen = Box<dyn Fn() -> io::Result<Payload> + Send>;
 
 impl SourceArgument {
-    /// Open a file for random access: nothing is copied, so that an object is not fetched completely for a small part.
+    /// Open a file for random access without copying it, so that reading a small part of an object
+    /// does not fetch all of it.
     pub(crate) fn open_in_place(self, interrupts: &Interrupts) -> Payload {
         match self.reopen(interrupts) {
             Ok(Some(open)) => open().unwrap_or_else(|error| Box::new(Unreadable(Some(error)))),
@@ -70,7 +71,7 @@ impl SourceArgument {
         }
     }
 
-    /// Return a function that opens the source repeatedly; `None` if it is not a seekable file.
+    /// Return a function that opens the source repeatedly, or `None` if it is not a seekable file.
     pub(crate) fn reopen(self, interrupts: &Interrupts) -> io::Result<Option<Reopen>> {
         let interrupts = interrupts.clone();
         Ok(match self {
@@ -94,8 +95,9 @@ fn open_file(path: &std::path::Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Read a Python file from its position to its end. A large one is read in place, so that no copy of its size exists;
-/// any other is copied, because all of it is read twice: for its digest and for its parts.
+/// Read a Python file from its position to its end. A large one is read in place, so that no copy
+/// of its size exists; any other is copied, because it is read twice: for its digest and for its
+/// parts.
 fn take(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Payload> {
     if let Some(seekable) = PythonFile::new(file, interrupts)?
         && seekable.length() > COPIED

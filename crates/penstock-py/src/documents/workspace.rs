@@ -1,5 +1,5 @@
-//! What the documents crate needs from its caller: spools that stay in memory while they are small, the clock, and the
-//! PDF reader.
+//! The dependencies that the documents crate gets from its caller: spools that stay in memory while
+//! they are small, the clock, and the PDF reader.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::Instant;
@@ -10,7 +10,8 @@ use tempfile::SpooledTempFile;
 use super::interrupts::Interrupts;
 use super::pdf;
 
-/// The size up to which a part's bytes stay in memory; after that they go to an unnamed temporary file.
+/// The size up to which a part's bytes stay in memory; larger parts go to an unnamed temporary
+/// file.
 pub(crate) const IN_MEMORY: usize = 1 << 20;
 
 /// The workspace of a dehydrator that Python started.

@@ -1,5 +1,5 @@
-//! Sends documents into a session for Python: `penstock_ingest` does the work, and no part of a document passes through
-//! Python.
+//! Sending documents into a session for Python. `penstock_ingest` does the work, and no part of a
+//! document passes through Python.
 
 mod fields;
 mod outcome;

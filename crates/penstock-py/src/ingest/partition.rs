@@ -1,4 +1,4 @@
-//! The groups into which a large document is divided, as Python passes them.
+//! The groups into which a large document is divided, in the form of Python.
 
 use penstock_documents::Limits;
 use penstock_ingest::{ChildSelection, ContainerPart, Division};
@@ -26,7 +26,7 @@ impl From<SelectionFields> for ChildSelection {
     }
 }
 
-/// A container as it is announced in its own session.
+/// A container, as announced in its own session.
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) struct ContainerFields {
     #[pyo3(item)]
@@ -53,7 +53,7 @@ impl From<ContainerPart> for ContainerFields {
     }
 }
 
-/// A SHA-256, which is hex in Python.
+/// A SHA-256, which Python passes in hex.
 pub(crate) struct Digest([u8; 32]);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Digest {
@@ -78,13 +78,13 @@ impl<'py> IntoPyObject<'py> for Digest {
 /// The division of a document.
 #[derive(IntoPyObject)]
 pub(crate) struct DivisionFields {
-    /// The document itself, and its only descendants down to the container that is divided.
+    /// The document itself, then each only descendant, down to the container that is divided.
     chain: Vec<ContainerFields>,
-    /// How many children that container has.
+    /// The number of children of that container.
     children: u64,
-    /// How many bytes are in the containers above it.
+    /// The number of bytes in the containers above it.
     inflated: u64,
-    /// Runs of children: the first one, the last one, and the approximate number of their bytes.
+    /// Runs of children: the first, the last, and the approximate number of bytes.
     groups: Vec<(u64, u64, u64)>,
 }
 

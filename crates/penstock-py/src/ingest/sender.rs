@@ -19,7 +19,7 @@ use crate::pipestream::waiting::Timeout;
 #[pyclass(frozen, name = "DocumentSender", module = "penstock._core")]
 pub(crate) struct DocumentSender {
     sender: penstock_ingest::DocumentSender,
-    /// Set to end all sending.
+    /// The flag that ends all sending.
     stop: Arc<AtomicBool>,
 }
 
@@ -118,8 +118,8 @@ impl DocumentSender {
 }
 
 impl DocumentSender {
-    /// Run without the interpreter's lock. A Python exception raised meanwhile takes precedence over the error that it
-    /// caused.
+    /// Send without the interpreter's lock. If a Python exception was raised meanwhile, raise it
+    /// instead of the error that it caused.
     fn run(
         &self,
         py: Python<'_>,

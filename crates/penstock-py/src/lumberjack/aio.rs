@@ -1,4 +1,4 @@
-//! The awaitable operations of `penstock.aio.lumberjack`: those of a receiver and a sender.
+//! The awaitable operations of `penstock.aio.lumberjack`, for receivers and senders.
 
 use penstock_io::{duration, runtime};
 use pyo3::prelude::*;

@@ -16,7 +16,7 @@ mod python {
     pyo3::import_exception!(penstock.errors, LumberjackError);
 }
 
-/// Return the exception of an error. The protocol has no error codes, so the kind is used as the code.
+/// Return the exception for an error. The protocol has no error codes, so the kind is the code.
 pub(crate) fn raised(error: &Error) -> PyErr {
     python::LumberjackError::new_err((error.to_string(), error.kind().name()))
 }

@@ -66,7 +66,7 @@ pub(crate) struct SendOptions {
 }
 
 impl ReceiveOptions {
-    /// Return the options of TLS.
+    /// Return the TLS options.
     fn tls(&self) -> ServerTlsOptions {
         ServerTlsOptions {
             cert: self.cert.clone(),
@@ -76,7 +76,7 @@ impl ReceiveOptions {
         }
     }
 
-    /// Convert the options. Blocks on the resolver.
+    /// Convert the options. This blocks on the resolver.
     pub(crate) fn net(&self, listen: &str) -> Result<ReceiverOptions> {
         let mut options = ReceiverOptions::new(Addresses::resolve(listen)?);
         options.tls = self.tls().optional(self.tls, "which is off")?;
@@ -114,7 +114,7 @@ impl LimitFields {
 }
 
 impl SendOptions {
-    /// Return the options of TLS.
+    /// Return the TLS options.
     fn tls(&self) -> ClientTlsOptions {
         ClientTlsOptions {
             fingerprint: self.fingerprint.clone(),

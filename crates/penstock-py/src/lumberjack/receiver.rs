@@ -144,27 +144,28 @@ impl LumberjackReceiver {
 
 /// The destination of events.
 pub(crate) enum Into {
-    /// Nowhere: they are counted and dropped.
+    /// No destination: events are counted and dropped.
     Nothing,
-    /// The application, in these columns.
+    /// The application, which gets events in these columns.
     Batches(Layout),
-    /// A spool that belongs to this receiver.
+    /// A spool that the receiver owns and closes.
     Spool(Keep),
     /// A spool that its owner closes.
     Kept(Arc<Spool>),
 }
 
-/// A spool, or the place of a new one.
+/// An open spool, or the place of a new one.
 #[derive(FromPyObject)]
 pub(crate) enum Kept {
-    /// A spool that is open.
+    /// An open spool.
     Open(Py<PySpool>),
     /// A folder, or the URI of a prefix in an object store.
     Place(PathBuf),
 }
 
 impl Into {
-    /// Return the destination for these options. A spool excludes a schema, because a spool stores the raw columns.
+    /// Return the destination for these options. A spool stores the raw columns, so it excludes a
+    /// schema.
     pub(crate) fn new(schema: Option<Arc<arrow_schema::Schema>>, spool: Option<Kept>) -> Result<Self> {
         match (schema, spool) {
             (Some(_), Some(_)) => Err(Error::misuse("a spool stores raw events: pass the schema to its reader".into())),

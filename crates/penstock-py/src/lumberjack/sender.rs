@@ -13,7 +13,7 @@ use super::options::SendOptions;
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// How often Python is asked whether to continue.
+/// The interval at which Python is asked whether to continue.
 const ASK: Duration = Duration::from_millis(100);
 
 /// The form in which a dictionary of strings arrives.
@@ -129,7 +129,7 @@ impl LumberjackSender {
     }
 }
 
-/// Resolve when the Python function returns true.
+/// Wait until the Python function returns true.
 async fn stopped(stop: &Py<PyAny>) {
     let check = || Python::attach(|py| stop.call0(py).and_then(|stopped| stopped.is_truthy(py)).unwrap_or(true));
     while !check() {
@@ -137,7 +137,7 @@ async fn stopped(stop: &Py<PyAny>) {
     }
 }
 
-/// Send events, and wait until all are acknowledged if `wait_for_all`.
+/// Send events; with `wait_for_all`, wait until all are acknowledged.
 pub(crate) async fn send(sender: &net::Sender, chunk: &Chunk, wait_for_all: bool) -> Result<u64> {
     let given = sender.send(chunk).await?;
     if wait_for_all {

@@ -43,7 +43,7 @@ impl PimpBuffer {
 }
 
 impl PimpBuffer {
-    /// Make and bind a buffer. Blocks on the store and on the resolver.
+    /// Make and bind a buffer. This blocks on the store and on the resolver.
     pub(crate) fn bind(listen: &str, options: ServeOptions) -> Result<Self> {
         let allow_origin = options.allow_origin.as_deref().map(|origin| {
             let wrong = |_| Error::misuse(format!("allow_origin={origin:?} is no origin"));

@@ -11,7 +11,8 @@ use super::options::ReadOptions;
 use super::{raised, wait};
 use crate::pipestream::waiting::Timeout;
 
-/// The content type, the content encoding, the compression, the length, and the application's object in JSON.
+/// The content type, the content encoding, the compression, the length, and the application's JSON
+/// object.
 pub(crate) type MetadataTuple = (String, &'static str, &'static str, Option<u64>, Option<String>);
 
 fn tuple(metadata: Metadata) -> MetadataTuple {

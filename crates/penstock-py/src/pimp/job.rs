@@ -115,7 +115,7 @@ impl PimpJob {
 }
 
 impl PimpJob {
-    /// Make a client from a job's URL. Blocks on files.
+    /// Make a client from a job's URL. This blocks on files.
     pub(crate) fn open(url: &str, options: &ReachOptions) -> Result<Self> {
         Ok(Self { client: Arc::new(JobClient::new(url, &options.net(url)?)?) })
     }

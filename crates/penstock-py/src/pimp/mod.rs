@@ -22,13 +22,13 @@ mod python {
     pyo3::import_exception!(penstock.errors, PimpError);
 }
 
-/// Return the exception of an error, with the name of its code; an error without a code gets that of its kind.
+/// Return the exception for an error, with the name of its code, or of its kind if it has no code.
 pub(crate) fn raised(error: &Error) -> PyErr {
     python::PimpError::new_err((error.to_string(), error.kind().name(), error.code_name()))
 }
 
-/// Close a server: requests that still run after `grace` seconds are cut off. Closing blocks, so it runs on a thread of
-/// the pool.
+/// Close a server, and cut off requests that still run after `grace` seconds. Closing blocks, so it
+/// runs on a thread of the pool.
 pub(crate) async fn closed(
     grace: f64,
     close: impl FnOnce(Duration) -> Result<(), Error> + Send + 'static,

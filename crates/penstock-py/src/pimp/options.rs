@@ -121,7 +121,7 @@ impl LimitFields {
 }
 
 impl ReachOptions {
-    /// Convert the options. For `https://` without a trust option the system's CAs are trusted.
+    /// Convert the options. For `https://` without a trust option, trust the system's CAs.
     pub(crate) fn net(&self, url: &str) -> Result<ClientOptions> {
         let tls = ClientTlsOptions {
             fingerprint: self.fingerprint.clone(),

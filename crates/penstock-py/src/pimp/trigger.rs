@@ -1,4 +1,4 @@
-//! The server of a trigger, for Python; `penstock.pimp.TriggerServer` wraps it.
+//! The trigger server for Python; `penstock.pimp.TriggerServer` wraps it.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,9 +1,10 @@
 //! Futures for asyncio, which `penstock.aio` wraps.
 //!
-//! Only the event loop's own thread polls a future, when a task awaits it. So the task has a result as soon as the
-//! result exists, and cancelling a task loses nothing: its future is dropped in its current state. The IO thread only
-//! signals that a poll is worthwhile, through a pipe that the loop watches, with one byte for all futures that became
-//! ready together. It never takes the interpreter's lock, and no call needs a thread.
+//! Only the event loop's own thread polls a future, when a task awaits it. So the task has a result
+//! as soon as the result exists, and cancelling a task loses nothing: its future is dropped in its
+//! current state. The IO thread only signals that a poll is worthwhile, through a pipe that the
+//! loop watches, with one byte for all futures that became ready together. It never takes the
+//! interpreter's lock, and no call needs a thread.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -33,7 +34,7 @@ use super::session::{DraftFields, Session, outcome, session_id};
 use crate::documents::SourceArgument;
 use crate::error::{IntoPyErr, joined};
 
-/// Makes the result of an operation, on the loop's thread.
+/// A function that makes the result of an operation, on the loop's thread.
 type Done = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
@@ -51,13 +52,14 @@ impl ReadyQueue {
             ready.len() == 1
         };
         if first {
-            // A full pipe already signals, and the loop of a pipe without a reader is closed.
+            // A full pipe already signals, and a pipe without a reader means that its loop is
+            // closed.
             let _ = (&self.sender).write(&[1]);
         }
     }
 }
 
-/// Signals for one operation.
+/// The waker of one operation.
 struct QueueWaker {
     queue: Arc<ReadyQueue>,
     operation: u64,
@@ -128,7 +130,7 @@ impl Operation {
 impl Drop for Operation {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // In a forked child its locks may be held forever.
+            // In a forked child the future's locks may be held forever, so it is leaked.
             std::mem::forget(lock(&self.work).take());
         }
     }
@@ -383,7 +385,7 @@ impl Futures {
     }
 }
 
-/// Read and hash a payload where that does not block the loop.
+/// Read and hash a payload: a small one here, any other on a thread of the pool.
 fn prepare(source: SourceArgument) -> PyResult<PendingPayload<PyErr>> {
     let length = match &source {
         SourceArgument::Bytes(bytes) => Some(bytes.len()),

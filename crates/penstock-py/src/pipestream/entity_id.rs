@@ -1,4 +1,4 @@
-//! Entity IDs, cursor and window for Python.
+//! Entity IDs, their cursor and their window, for Python.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -108,7 +108,7 @@ impl EntityIdSpace {
 }
 
 impl EntityIdSpace {
-    /// Lock the space. Every method leaves it consistent, so a poisoned lock does not matter.
+    /// Lock the space. Every method leaves it consistent, so a poisoned lock is harmless.
     fn space(&self) -> MutexGuard<'_, penstock_pipestream::EntityIdSpace> {
         lock(&self.0)
     }

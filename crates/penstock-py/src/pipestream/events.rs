@@ -1,4 +1,5 @@
-//! The events of a session, in the fields of the dataclasses of `penstock.pipestream`; `kind` names the class.
+//! The events of a session, in the fields of the dataclasses of `penstock.pipestream`; `kind` is
+//! the name of the class.
 
 use bytes::Bytes;
 use penstock_pipestream::Barrier;

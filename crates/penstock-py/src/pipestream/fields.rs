@@ -1,5 +1,6 @@
-//! The fields of frames and messages in both directions: read from the attributes of the dataclasses in
-//! `python/penstock/pipestream`, and written into the dictionaries from which these are made.
+//! The fields of frames and messages in both directions: read from the attributes of the
+//! dataclasses in `python/penstock/pipestream`, and written into the dictionaries from which the
+//! dataclasses are made.
 //!
 //! The names are those of the dataclasses, which have already checked the ranges.
 
@@ -111,12 +112,12 @@ pub(crate) struct PolicyFields {
 #[derive(FromPyObject, IntoPyObject)]
 pub(crate) struct ClaimFields {
     id: Option<u64>,
-    /// Not in the message: the session in which the entity was deferred.
+    /// The session in which the entity was deferred, which is not in the message.
     session: Option<String>,
     scope: Option<u32>,
     entity: Option<u32>,
     expiry_timestamp: Option<u64>,
-    /// Not in the message: the status of the work.
+    /// The status of the work, which is not in the message.
     status: u8,
     validation: Option<ValidationFields>,
     file: Option<String>,
@@ -175,7 +176,7 @@ impl From<Extension> for ExtensionFields {
     }
 }
 
-/// Structs with the same fields on both sides.
+/// Implement the conversions between structs with the same fields.
 macro_rules! same_fields {
     ($($core:ident = $fields:ident { $($name:ident),* };)*) => {$(
         impl From<$core> for $fields {
@@ -280,7 +281,7 @@ impl From<net::ClaimCheck> for ClaimFields {
     }
 }
 
-/// A claim check of a server, and the work that it represents.
+/// A server's claim check, and the work that it represents.
 #[derive(IntoPyObject)]
 pub(crate) struct ClaimRowFields {
     claim_id: u64,
@@ -327,7 +328,7 @@ impl From<&Claim> for ClaimFields {
 }
 
 impl ClaimFields {
-    /// Make a claim check about which more is known than in its message.
+    /// Make a claim check from its message, with the session and the status that the message lacks.
     pub(crate) fn known(message: ClaimCheck, session: Option<SessionId>, status: Status) -> Self {
         let ClaimCheck { claim_id, entity_id, scope_id, expiry_timestamp, validation } = message;
         Self {

@@ -1,4 +1,5 @@
-//! Encoding and decoding for the dataclasses of `python/penstock/pipestream`: one pair of functions for each.
+//! Encoding and decoding for the dataclasses of `python/penstock/pipestream`, with one pair of
+//! functions for each.
 
 use bytes::Bytes;
 use penstock_pipestream::messages::{ClaimCheck, ClosedEnums, CompletionPolicy, decode_message};
@@ -152,7 +153,8 @@ fn cut_short(what: &str, length: usize) -> PyErr {
     invalid(format!("the {what} is cut short after {length} bytes"))
 }
 
-/// Return the error for a frame that the end of the stream cuts off: ENTITY_INVALID (decision 3).
+/// Return the error for a frame that is cut off by the end of the stream: ENTITY_INVALID (decision
+/// 3).
 fn invalid(message: String) -> PyErr {
     pipestream_error(message, ErrorCode::EntityInvalid, ErrorKind::Malformed)
 }

@@ -1,4 +1,4 @@
-//! An entity that the peer sends, for Python.
+//! An entity received from the peer, for Python.
 
 use bytes::Bytes;
 use penstock_pipestream_net::{self as net, EntityGuard, Error, SharedEntity};
@@ -19,7 +19,7 @@ impl From<net::IncomingEntity> for IncomingEntity {
     }
 }
 
-/// Return why an entity is deferred, and for how long.
+/// Return the reason for deferring an entity, and the life of its claim check.
 pub(crate) fn deferring(message: String, life: Option<f64>) -> PyResult<(net::Reason, Option<std::time::Duration>)> {
     let life = life.map(net::claim_life).transpose().map_err(IntoPyErr::into_py_err)?;
     Ok((net::Reason { code: net::ErrorCode::NoError, message }, life))
@@ -103,12 +103,12 @@ impl IncomingEntity {
 }
 
 impl IncomingEntity {
-    /// Take the entity out to be read.
+    /// Take the entity out to read it.
     pub(crate) fn borrow(&self) -> PyResult<EntityGuard> {
         self.0.borrow().map_err(IntoPyErr::into_py_err)
     }
 
-    /// Take the entity out to be deferred under a claim check.
+    /// Take the entity out to defer it under a claim check.
     pub(crate) fn take_to_defer(&self) -> PyResult<net::IncomingEntity> {
         self.0.take_to_defer().map_err(IntoPyErr::into_py_err)
     }

@@ -1,4 +1,4 @@
-//! Names of entities and scopes, and reasons, in their Python form.
+//! Keys of entities and scopes, and reasons, in their Python form.
 
 use penstock_pipestream_net::{EntityKey, ErrorCode, Reason, ScopeKey, SentEntity};
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) fn scope_key((scope, scope_use): ScopeTuple) -> ScopeKey {
     ScopeKey { scope, scope_use }
 }
 
-/// Why something failed: the registry's number and name, and a message.
+/// The reason of a failure: the registry's number and name, and a message.
 #[derive(IntoPyObject)]
 pub(crate) struct ReasonFields {
     code: u64,
@@ -42,7 +42,7 @@ pub(crate) fn reason(code: u64, message: String) -> Reason {
     Reason { code: ErrorCode::from_code(code), message }
 }
 
-/// The keys that an announced entity was assigned.
+/// The keys assigned to an announced entity.
 #[derive(IntoPyObject)]
 pub(crate) struct TicketFields {
     key: KeyTuple,

@@ -1,4 +1,5 @@
-//! The limits of an end, from the attributes of `penstock.pipestream.Limits`, which has checked their ranges.
+//! The limits of one end, from the attributes of `penstock.pipestream.Limits`, which has checked
+//! their ranges.
 
 use penstock_io::duration::seconds;
 use penstock_pipestream_net::{ClaimLimits, Result, SessionOptions};

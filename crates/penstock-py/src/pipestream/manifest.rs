@@ -14,7 +14,7 @@ use crate::error::IntoPyErr;
 #[pyclass(frozen, name = "Manifest", module = "penstock._core")]
 pub(crate) struct Manifest(Mutex<penstock_pipestream::Manifest>);
 
-/// A parent all of whose children are terminal, in the fields of the dataclass.
+/// A parent whose children are all terminal, in the fields of the dataclass.
 #[derive(IntoPyObject)]
 pub(crate) struct ResolutionFields {
     scope_id: u16,
@@ -109,7 +109,7 @@ impl Manifest {
 }
 
 impl Manifest {
-    /// Lock the manifest. Every method leaves it consistent, so a poisoned lock does not matter.
+    /// Lock the manifest. Every method leaves it consistent, so a poisoned lock is harmless.
     fn manifest(&self) -> MutexGuard<'_, penstock_pipestream::Manifest> {
         lock(&self.0)
     }

@@ -69,10 +69,11 @@ pub(crate) struct ServeOptions {
     pub(crate) read_key: Option<String>,
     pub(crate) reader_certificates: String,
     pub(crate) references: Option<ReferenceOptions>,
-    /// Where claim checks are stored, if not next to the sessions of a sink; without either there are none.
+    /// The place of claim checks, unless they are stored next to a sink's sessions; without either,
+    /// there are none.
     #[pyo3(default)]
     pub(crate) claims: Option<PathBuf>,
-    /// Content types that a sink stores and defers.
+    /// The content types that a sink stores and defers.
     #[pyo3(default)]
     pub(crate) defer_types: Vec<String>,
     /// The most connections from one address; by default seven eighths of all.
@@ -170,12 +171,12 @@ impl ServeOptions {
         Ok(options.required()?)
     }
 
-    /// Return the address for serving metrics. Blocks on the resolver.
+    /// Return the address for serving metrics. This blocks on the resolver.
     pub(crate) fn metrics(&self) -> Result<Option<Addresses>> {
         Ok(self.metrics.as_deref().map(Addresses::resolve).transpose()?)
     }
 
-    /// Fill in what is stated of the server.
+    /// Return the settings of a server, with these options filled into `server`.
     pub(crate) fn settings(&self, server: ServerOptions) -> Result<ServerSettings> {
         let server = ServerOptions {
             session: self.session()?,

@@ -10,10 +10,11 @@ use pyo3::types::PyBytes;
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
 
-/// Make a payload by reading and hashing the source, without the interpreter's lock where it is not needed.
+/// Make a payload by reading and hashing the source, without the interpreter's lock unless Python
+/// code is called.
 ///
-/// `bytes` are copied: they belong to Python, so the IO thread would release them through a lock of pyo3 that a fork
-/// could leave locked in the child forever. A copy costs a tenth of the hash.
+/// Python's `bytes` are copied: the IO thread would have to release them through a lock of pyo3
+/// that a fork could leave locked in the child forever. A copy costs a tenth of the hash.
 pub(crate) fn make_payload(py: Python<'_>, source: SourceArgument) -> PyResult<Payload> {
     match source {
         SourceArgument::Bytes(data) => Ok(py.detach(|| Payload::bytes(Bytes::copy_from_slice(&data)))),

@@ -73,7 +73,7 @@ pub(crate) fn doc_id_of_key(key: &str) -> Option<String> {
     pipe_doc::doc_id_of_key(key)
 }
 
-/// Authority, session ID, scope path and entity ID of a URI.
+/// The authority, session ID, scope path and entity ID of a URI.
 pub(crate) type UriParts = (String, String, Vec<u32>, Option<u32>);
 
 fn parts(uri: &PipestreamUri) -> UriParts {

@@ -14,9 +14,9 @@ use super::options::ReaderOptions;
 use super::waiting::{Timeout, wait};
 use crate::error::IntoPyErr;
 
-/// Start, end, rows and bytes of a piece.
+/// The start, end, rows and bytes of a piece.
 type PieceTuple = (u64, u64, u64, u64);
-/// ID, rows and bytes of a session.
+/// The ID, rows and bytes of a session.
 type SessionTuple = (String, u64, u64);
 
 /// A sink that is being read.

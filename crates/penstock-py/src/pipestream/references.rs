@@ -1,4 +1,4 @@
-//! References into object stores, for Python: their messages, and how a server handles them.
+//! References into object stores, for Python: their messages, and a server's options for them.
 
 use std::collections::BTreeMap;
 

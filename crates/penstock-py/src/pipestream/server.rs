@@ -17,7 +17,7 @@ pub(crate) struct Server {
     server: net::Server,
     /// The source of sessions, unless a sink takes their entities.
     sessions: Option<IncomingSessions>,
-    /// Ends the waits for another session.
+    /// The latch that ends the waits for another session.
     closed: Latch,
 }
 
@@ -127,7 +127,7 @@ impl Server {
 }
 
 impl Server {
-    /// Return the next session; `None` once the server is closed.
+    /// Return the next session, or `None` once the server is closed.
     pub(crate) async fn next(&self) -> PyResult<Option<SessionHandle>> {
         let Some(sessions) = &self.sessions else {
             return Err(Error::misuse("the sink takes this server's sessions".into()).into_py_err());
@@ -135,7 +135,8 @@ impl Server {
         Ok(self.closed.unless_set(sessions.next()).await.flatten())
     }
 
-    /// Return open claim checks that were not returned before; `None` once the server is closed.
+    /// Return the open claim checks that were not returned before, or `None` once the server is
+    /// closed.
     pub(crate) async fn fresh_claims(&self) -> Result<Option<Vec<net::ClaimRow>>> {
         self.closed.unless_set(self.server.fresh_claims()).await.transpose()
     }

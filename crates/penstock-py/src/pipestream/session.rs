@@ -58,7 +58,8 @@ impl From<DraftFields> for EntityDraft {
     }
 }
 
-/// How one of our entities ended: its status, the reason, the number of attempts, and its claim check.
+/// The outcome of an entity that we sent: its status, the reason, the number of attempts, and its
+/// claim check.
 pub(crate) type Outcome = (u8, Option<ReasonFields>, u32, Option<u64>);
 
 pub(crate) fn outcome(resolution: Resolution) -> Outcome {

@@ -1,4 +1,4 @@
-//! Waits for the IO thread without the interpreter's lock, with Ctrl-C and a timeout.
+//! Waiting for the IO thread without the interpreter's lock, with Ctrl-C and a timeout.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
 
-/// How long a wait may take, in seconds; `None` means no limit, and 0 or less means a single check.
+/// The limit of a wait in seconds; `None` means no limit, and 0 or less means a single check.
 #[derive(Clone, Copy)]
 pub(crate) struct Timeout(Option<Instant>);
 
@@ -33,7 +33,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Timeout {
 }
 
 impl Timeout {
-    /// Make a timeout of this many seconds from now on; `None` means no limit.
+    /// Make a timeout of this many seconds from now; `None` means no limit.
     pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Self> {
         match seconds {
             None => Ok(Self::NEVER),
@@ -59,7 +59,7 @@ pub(crate) fn wait<T: Send>(
     wait_or_not(py, timeout, future)?.ok_or_else(late)
 }
 
-/// Wait for a result; `None` after the timeout.
+/// Wait for a result; return `None` after the timeout.
 pub(crate) fn wait_or_not<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
@@ -69,7 +69,8 @@ pub(crate) fn wait_or_not<T: Send>(
     let waited = py.detach(|| {
         runtime::wait(future, timeout.0, &mut || {
             let Some(checked) = Python::try_attach(|py| py.check_signals()) else {
-                // The interpreter is shutting down, and no thread may return to it: this one ends with the process.
+                // The interpreter is shutting down, and no thread may return to it, so this thread
+                // waits for the end of the process.
                 loop {
                     std::thread::park();
                 }

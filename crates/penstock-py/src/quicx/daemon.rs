@@ -73,7 +73,7 @@ impl QuicxDaemon {
 }
 
 impl QuicxDaemon {
-    /// Start a daemon. Blocks on files and the resolver.
+    /// Start a daemon. This blocks on files and on the resolver.
     pub(crate) fn start(options: StartOptions) -> Result<Self> {
         Ok(Self { daemon: Daemon::start(options.net()?)? })
     }

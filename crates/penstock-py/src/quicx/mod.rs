@@ -26,17 +26,17 @@ pub(crate) const fn stats_tuple(stats: StatsResponse) -> StatsTuple {
     (queue_depth, workers_total, workers_idle, pmad_bytes_used, pmad_bytes_total)
 }
 
-/// Return the exception of an error; if the daemon has refused a request, with the protocol's code.
+/// Return the exception for an error, with the protocol's code if the daemon has refused a request.
 pub(crate) fn raised(error: &Error) -> PyErr {
     python::QuicxError::new_err((error.message(), error.kind().name(), error.code().map(ErrorCode::byte)))
 }
 
-/// Return the exception for exceeding a limit of this end.
+/// Return the exception for a limit of this end that was exceeded.
 pub(crate) fn too_much(message: String) -> PyErr {
     python::QuicxError::new_err((message, "limit", None::<u8>))
 }
 
-/// Wait for a result without the interpreter's lock; `None` after the timeout.
+/// Wait for a result without the interpreter's lock; return `None` after the timeout.
 pub(crate) fn wait_at_most<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

@@ -60,7 +60,7 @@ pub(crate) struct ReachOptions {
 }
 
 impl StartOptions {
-    /// Return the options of TLS.
+    /// Return the TLS options.
     fn tls(&self) -> ServerTlsOptions {
         ServerTlsOptions {
             cert: self.cert.clone(),
@@ -70,7 +70,7 @@ impl StartOptions {
         }
     }
 
-    /// Convert the options. Blocks on the resolver.
+    /// Convert the options. This blocks on the resolver.
     pub(crate) fn net(self) -> Result<DaemonOptions> {
         let tls = self.tls().optional(self.tls_listen.is_some(), "which is off: say where, by tls_listen")?;
         let tls_listen = self.tls_listen.as_deref().map(Addresses::resolve).transpose()?;
@@ -114,7 +114,7 @@ impl PolicyFields {
 }
 
 impl ReachOptions {
-    /// Return the options of TLS.
+    /// Return the TLS options.
     fn tls(&self) -> ClientTlsOptions {
         ClientTlsOptions {
             fingerprint: self.fingerprint.clone(),

@@ -12,11 +12,13 @@ use super::options::ReachOptions;
 use super::{StatsTuple, raised, stats_tuple, wait, wait_at_most};
 use crate::pipestream::waiting::Timeout;
 
-/// The answer to many submits: IDs, with 0 for a refused one, and the refusals: index, code, message.
+/// The answer to many submits: the IDs, 0 for a refused submit, and the refusals with index, code
+/// and message.
 pub(crate) type Answers = (Vec<u32>, Vec<(usize, u8, String)>);
 /// A dead task: ID, type, attempts, reason.
 pub(crate) type DeadTuple = (u32, String, u16, Vec<u8>);
-/// An outcome for Python: the ID, why the task failed, and the exception if the outcome is unknown.
+/// An outcome for Python: the ID, the reason of a failure, and the exception if the outcome is
+/// unknown.
 pub(crate) type OutcomeTuple = (u32, Option<Vec<u8>>, Option<PyErr>);
 /// The key that identifies a unique task.
 pub(crate) type Key = [u8; 16];
@@ -130,7 +132,7 @@ impl QuicxProducer {
     }
 }
 
-/// Make a batch of tasks of one type, with their keys if they have some.
+/// Make a batch of tasks of one type, with their keys if there are any.
 pub(crate) fn batch(kind: &str, payloads: &[PyBackedBytes], keys: Option<Vec<Key>>) -> Result<Batch> {
     let mut batch = Batch::default();
     let Some(keys) = keys else {

@@ -15,7 +15,7 @@ fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> penstock_lumberjack_
     py.detach(work).map_err(|error| raised(&error))
 }
 
-/// Segment, header, start, end, skip, rows.
+/// The segment, header, start, end, skip and rows of a piece.
 pub(crate) type PieceTuple = (u64, u64, u64, u64, u64, u64);
 type PositionTuple = (u64, u64);
 
@@ -23,7 +23,7 @@ fn position((segment, row): PositionTuple) -> Position {
     Position { segment, row }
 }
 
-/// Divide the spool into pieces; return them, and where they end.
+/// Divide the spool into pieces; return them and the position where they end.
 fn divide(
     py: Python<'_>,
     store: &dyn Store,
@@ -44,7 +44,7 @@ pub(crate) fn event_schema(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     PySchema::new(Layout::raw().schema()).into_pyarrow(py)
 }
 
-/// Return the layout of a schema, or the raw one.
+/// Return the layout of a schema, or the raw layout if there is none.
 pub(crate) fn layout(schema: Option<PySchema>) -> PyResult<Layout> {
     let Some(schema) = schema else { return Ok(Layout::raw()) };
     Layout::typed(schema.into_inner()).map_err(|error| raised(&error))

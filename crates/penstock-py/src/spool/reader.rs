@@ -1,4 +1,4 @@
-//! A spool that is read: in its place, or from the receiver that writes it.
+//! A spool that is read, either in its place or through the receiver that writes it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use super::{PieceTuple, PositionTuple, detached, divide, layout, position};
 /// The attributes of the dataclass that `penstock.lumberjack.SpoolReader` makes.
 #[derive(FromPyObject)]
 pub(crate) struct SpoolReaderFields {
-    /// A folder, or the URI of a prefix in an object store; otherwise the address of the receiver's service.
+    /// A folder or the URI of a prefix in an object store; without it, the address of the
+    /// receiver's service is used.
     place: Option<PathBuf>,
     storage: BTreeMap<String, String>,
     address: Option<String>,

@@ -1,5 +1,5 @@
-//! Converts batches, schemas and metadata to Python and back. Columns pass through the Arrow C data interface without
-//! copying.
+//! The conversion of batches, schemas and metadata to Python and back. Columns pass through the
+//! Arrow C data interface without copying.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl<'py> FromPyObject<'_, 'py> for PyBatch {
     }
 }
 
-/// Return a `pa.Schema`.
+/// Read a `pa.Schema`.
 pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     object.extract::<PySchema>().map(PySchema::into_inner)
 }

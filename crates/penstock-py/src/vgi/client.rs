@@ -66,7 +66,7 @@ pub(crate) fn result_of<'py>(py: Python<'py>, method: &Method, batch: &Batch) ->
     }
 }
 
-/// Return the batch of a request: a column for each given parameter.
+/// Return the batch of a request, with one column per given parameter.
 pub(crate) fn params(method: &Method, given: &Bound<'_, PyDict>) -> PyResult<Batch> {
     let mut fields = Vec::with_capacity(given.len());
     let mut columns = Vec::with_capacity(given.len());
@@ -176,7 +176,7 @@ impl VgiClient {
 }
 
 impl VgiClientStream {
-    /// Return the next batch; `None` at the end.
+    /// Return the next batch, or `None` at the end.
     fn next(&self, py: Python<'_>, input: Option<&Batch>) -> PyResult<Option<BatchWithMetadata>> {
         let batch = driven(py, |check| self.stream.next(input, check))?;
         batch.map(|batch| annotated(py, &batch)).transpose()

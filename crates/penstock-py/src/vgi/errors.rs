@@ -32,7 +32,7 @@ pub(super) fn raised(exception: PyErr, message: String) -> ApplicationError {
     ApplicationError::new(Raised { exception, message })
 }
 
-/// Return the exception that an error of the application was.
+/// Return the exception that an error of the application wraps.
 fn exception(error: &ApplicationError) -> Option<PyErr> {
     let raised = error.downcast_ref::<Raised>()?;
     Some(Python::attach(|py| raised.exception.clone_ref(py)))
@@ -43,7 +43,7 @@ pub(super) fn external_error(message: &str) -> PyErr {
     python::ExternalLocationError::new_err(("ExternalLocationError", message.to_owned(), ""))
 }
 
-/// Converts an error of this protocol for Python.
+/// The conversion of this protocol's errors for Python.
 pub(crate) trait IntoVgiErr {
     /// Return the exception.
     fn into_vgi_err(self) -> PyErr;
@@ -90,7 +90,7 @@ pub(crate) fn misuse(message: &str) -> PyErr {
 fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
     let raise = || {
         if failure.error_type == "HttpTransientError" {
-            // The failure was made at this end, from an HTTP status.
+            // This end made the failure from an HTTP status.
             return py
                 .import("penstock.vgi.http")?
                 .getattr("HttpTransientError")?
@@ -103,7 +103,7 @@ fn rpc_error(py: Python<'_>, failure: &Failure) -> PyErr {
     raise().map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Return a failure from its fields in Python, and whether the parameters are to blame.
+/// Return a failure from its fields in Python, and whether the parameters are at fault.
 pub(super) fn failure(kind: &str, error_type: String, message: String, extra: String) -> PyResult<(bool, Failure)> {
     if !matches!(kind, "params" | "method") {
         return Err(misuse("a failure is one of \"params\" or of the \"method\""));

@@ -1,4 +1,4 @@
-//! Batches in object stores for Python: storages, fetching, and their use by a connection.
+//! Batches in object stores for Python: storages, fetching, and the policy of a connection.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -142,7 +142,8 @@ pub(crate) fn given(object: Option<&Bound<'_, VgiExternal>>) -> Option<Arc<Exter
     object.map(|object| Arc::clone(&object.get().external))
 }
 
-/// Return an exception of a port. What is no `Exception`, such as an interrupt, ends the wait.
+/// Convert an exception of a port. One that is not an `Exception`, such as an interrupt, ends the
+/// wait.
 fn port_error(py: Python<'_>, exception: PyErr, message: String) -> PortError {
     if exception.is_instance_of::<PyException>(py) {
         PortError::Failed(raised(exception, message))
@@ -151,7 +152,7 @@ fn port_error(py: Python<'_>, exception: PyErr, message: String) -> PortError {
     }
 }
 
-/// An object with `upload`.
+/// A Python object with a method `upload`.
 struct PythonStorage(Py<PyAny>);
 
 impl BatchStorage for PythonStorage {
@@ -172,7 +173,7 @@ impl BatchStorage for PythonStorage {
     }
 }
 
-/// A function that raises for a URL that may not be used.
+/// A Python function that raises an exception for a URL that may not be used.
 struct PythonValidator(Py<PyAny>);
 
 impl LocationValidator for PythonValidator {

@@ -1,4 +1,4 @@
-//! Makes channels from Python objects: descriptors as numbers, or binary files.
+//! Making channels from Python objects: descriptors as numbers, or binary files.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -65,7 +65,8 @@ impl VgiTls {
     }
 }
 
-/// Return a channel over two descriptors or two files. `writer` is `None` for a socket, which is both.
+/// Return a channel over two descriptors or two files. `writer` is `None` for a socket, which is
+/// both.
 pub(crate) fn channel(
     reader: &Bound<'_, PyAny>,
     writer: Option<&Bound<'_, PyAny>>,
@@ -139,8 +140,8 @@ impl Sink for PythonFile {
     }
 }
 
-/// Run a wait without the interpreter's lock. An exception of a signal handler stops the wait and is raised, and so
-/// does a [`VgiStop`] that this thread watches.
+/// Run a wait without the interpreter's lock. An exception of a signal handler stops the wait and
+/// is returned, as does a [`VgiStop`] that this thread watches.
 pub(crate) fn waiting<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(penstock_vgi_net::Check<'_>) -> T + Send,

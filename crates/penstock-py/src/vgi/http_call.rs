@@ -21,7 +21,7 @@ type Answered<'py> = (u16, Vec<(String, String)>, Bound<'py, PyBytes>);
 #[pyclass(frozen, name = "VgiHttpCall", module = "penstock._core")]
 pub(crate) struct VgiHttpCall {
     call: HttpCall,
-    /// What Python returned about the caller when it saw the head.
+    /// The value that Python returned for the caller when it saw the head.
     auth: Option<Py<PyAny>>,
 }
 
@@ -30,7 +30,7 @@ impl VgiHttpCall {
         Self { call, auth }
     }
 
-    /// Use the call that a method is to answer.
+    /// Run `work` on the call that a method must answer.
     fn with<T>(&self, work: impl FnOnce(&mut Call) -> T) -> PyResult<T> {
         self.call.with(work).map_err(IntoVgiErr::into_vgi_err)
     }
@@ -40,7 +40,7 @@ impl VgiHttpCall {
         self.with(|call| look(call.resumed.as_ref().ok_or_else(missing)?))?
     }
 
-    /// Do a step of the driver without the interpreter's lock.
+    /// Run a step of the driver without the interpreter's lock.
     fn step(
         &self,
         py: Python<'_>,

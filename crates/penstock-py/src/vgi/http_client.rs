@@ -53,7 +53,7 @@ impl RetryFields {
     }
 }
 
-/// Sends requests by an HTTP client of the user.
+/// A sender that uses an HTTP client of the user.
 struct PythonSender {
     send: Py<PyAny>,
 }
@@ -84,7 +84,8 @@ pub(crate) struct VgiHttpClient {
     shared: Arc<Shared>,
 }
 
-/// The most bytes of a request, whether there are upload URLs, the most bytes of an upload, and a number of seconds.
+/// The most bytes of a request, whether there are upload URLs, the most bytes of an upload, and the
+/// cache time in seconds.
 type CapabilityFields = (Option<u64>, bool, Option<u64>, Option<u64>);
 
 struct Shared {

@@ -1,4 +1,5 @@
-//! The server over HTTP for Python: requests come from our own server, or from the user's web server.
+//! The server over HTTP for Python. Requests come from our own server or from the user's web
+//! server.
 
 use std::path::PathBuf;
 use std::sync::Arc;

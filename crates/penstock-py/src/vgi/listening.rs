@@ -36,7 +36,7 @@ fn options(max_connections: Option<u64>, first_byte: f64) -> PyResult<ListeningO
     Ok(ListeningOptions { connections: max_connections.unwrap_or(default.connections), first_byte })
 }
 
-/// Return the exception for a socket that cannot be bound: an `OSError`, like that of a Python socket.
+/// Return the exception for a socket that cannot be bound: an `OSError`, as for a Python socket.
 fn cannot_listen(error: &Error) -> PyErr {
     let Error::Io { source, .. } = error else { return PyOSError::new_err(error.to_string()) };
     match source.downcast_ref::<io::Error>() {

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::errors::raised;
 
-/// Passes on a server's log messages to a function of Python.
+/// A sink that passes a server's log messages to a Python function.
 pub(crate) struct Logger {
     on_log: Option<Py<PyAny>>,
 }

@@ -1,4 +1,4 @@
-//! vgi-rpc: the basis of `penstock.vgi`.
+//! The basis of `penstock.vgi`: vgi-rpc for Python.
 
 pub(crate) mod batches;
 pub(crate) mod client;

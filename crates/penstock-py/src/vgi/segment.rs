@@ -37,7 +37,7 @@ impl VgiSegment {
         self.segment().map(|segment| segment.current())
     }
 
-    /// Return the segment; an error if it was closed.
+    /// Return the segment, or an error if it was closed.
     pub(crate) fn segment(&self) -> PyResult<Arc<Segment>> {
         let segment = lock(&self.segment);
         segment.clone().ok_or_else(|| misuse("the segment was closed"))
@@ -55,7 +55,7 @@ impl VgiSegment {
     /// Attach another process's segment.
     #[staticmethod]
     fn attach(name: &str, size: u64) -> PyResult<Self> {
-        // The creator is unknown: it is some process of this user, and is trusted no further.
+        // The creator is unknown: it may be any process of this user, and is trusted no further.
         Segment::attach(name, size, Peer::of_this_user()).map(Self::new).map_err(IntoVgiErr::into_vgi_err)
     }
 

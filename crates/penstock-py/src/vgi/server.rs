@@ -157,7 +157,7 @@ impl VgiConnection {
 }
 
 impl VgiCall {
-    /// Do a step of the call without the interpreter's lock.
+    /// Run a step of the call without the interpreter's lock.
     fn step<T: Send>(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! Ends the waits of threads from outside.
+//! Ending the waits of threads from other threads.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Converts one value of a column to Python and back. A value becomes a native Python type if there is one, otherwise a
-//! `pa.Array` of length 1.
+//! The conversion of one value of a column to Python and back. A value becomes a native Python type
+//! if there is one, otherwise a `pa.Array` of length 1.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, array: &ArrayRef, field: &FieldRef
     }
 }
 
-/// Return the parameters of a request that it has, by name.
+/// Return the parameters that a request has, by name.
 pub(crate) fn to_dict<'py>(
     py: Python<'py>,
     params: &SchemaRef,
@@ -88,7 +88,8 @@ pub(crate) fn from_python(value: &Bound<'_, PyAny>, field: &FieldRef, what: &str
     })
 }
 
-/// Return the batch of a result: a column for the value, or none for a method that returns nothing.
+/// Return the batch of a result: one column for the value, or none for a method that returns
+/// nothing.
 pub(crate) fn result_batch(schema: &SchemaRef, value: &Bound<'_, PyAny>) -> PyResult<Batch> {
     match schema.fields().first() {
         None => Ok(Batch::empty(schema, Metadata::new())),

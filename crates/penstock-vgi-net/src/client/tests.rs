@@ -27,7 +27,7 @@ fn a_server_that_drips_its_answer_does_not_prolong_its_time() {
     let (mut client, mut far) = pair();
     client.set_timeout(Some(Duration::from_millis(200)));
     let dripping = spawn(move || {
-        // The head of a message of 1 MiB, of which single bytes arrive for two seconds, and then the end.
+        // The head of a message of 1 MiB, then single bytes for two seconds, then the end.
         let head = [0xFFFF_FFFF_u32.to_le_bytes(), (1_u32 << 20).to_le_bytes()].concat();
         let mut rest = 400;
         far.write_all(&head).expect("written");

@@ -1,4 +1,4 @@
-//! Fetches an object in parallel parts; a part that is late is requested a second time.
+//! Fetching an object in parallel parts; a part that is late is requested a second time.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::{Error, Result};
 struct Part {
     bytes: Option<Vec<u8>>,
     begun: Option<Instant>,
-    /// How many requests for it are running.
+    /// The number of requests for the part that are running.
     running: usize,
     hedged: bool,
 }
 
-/// The parts, and how long each completed part took.
+/// The parts, and the time that each completed part took.
 struct Parts {
     parts: Vec<Part>,
     times: Vec<Duration>,
@@ -33,8 +33,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Return after which time a part counts as late; `None` if no more are to be repeated, or too few have completed
-    /// to tell.
+    /// Return the time after which a part is late, or `None` if no further part may be requested
+    /// again, or too few have completed to tell.
     fn late_after(&self) -> Option<Duration> {
         let may_hedge = self.max_hedges == 0 || self.hedges < self.max_hedges;
         if self.multiplier <= 0.0 || !may_hedge || self.times.len() < 2 {
@@ -46,7 +46,8 @@ impl Parts {
         Some(median.mul_f64(self.multiplier.min(1_000_000.0)))
     }
 
-    /// Return the oldest running part that was not requested twice, and when it is late.
+    /// Return the oldest unfinished part that was not requested twice, and the time from which it
+    /// is late.
     fn oldest(&self) -> Option<(usize, Instant)> {
         let late_after = self.late_after()?;
         let waiting = self.parts.iter().enumerate().filter(|(_, part)| part.bytes.is_none() && !part.hedged);
@@ -125,7 +126,7 @@ pub(super) async fn fetch(client: &Client, url: &Url, length: u64, options: &Fet
     Ok(whole)
 }
 
-/// Fetch one part of exactly this size.
+/// Fetch one part, which must have exactly this size.
 async fn part(client: &Client, url: &Url, first: u64, size: u64) -> Result<Vec<u8>> {
     let last = first.saturating_add(size).saturating_sub(1);
     let request = client.get(url.clone()).header(RANGE, format!("bytes={first}-{last}"));

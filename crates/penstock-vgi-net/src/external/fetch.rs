@@ -1,4 +1,4 @@
-//! Fetches what a peer's pointers refer to, within limits on memory and time.
+//! Fetching objects that a peer's pointers refer to, within limits on memory and time.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ use crate::{Check, Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Fetches objects. Its connections stay open until it is closed.
+/// A client for objects. Its connections stay open until it is closed.
 pub struct Fetcher {
     options: FetchOptions,
     client: Mutex<Option<PerProcess<Client>>>,
@@ -35,7 +35,7 @@ impl fmt::Debug for Fetcher {
     }
 }
 
-/// What a probe found out about an object.
+/// The result of a probe of an object.
 #[derive(Default)]
 struct ObjectProbe {
     length: Option<u64>,
@@ -54,7 +54,7 @@ impl Fetcher {
         &self.options
     }
 
-    /// Close its connections; they are reopened when it is used again.
+    /// Close its connections; the next fetch opens new ones.
     pub fn close(&self) {
         drop(lock(&self.client).take());
     }
@@ -87,7 +87,7 @@ impl Fetcher {
         if fetched.zstd { Ok(inflate(&fetched.bytes, self.options.max_bytes)?) } else { Ok(fetched.bytes) }
     }
 
-    /// Upload bytes to a URL that was issued for that.
+    /// Upload bytes to a URL that was issued for the upload.
     pub fn put(&self, url: &str, bytes: Vec<u8>, content_type: &str, check: Check<'_>) -> Result<()> {
         let url = self.admitted(url)?;
         if url.scheme() == "file" {
@@ -95,7 +95,7 @@ impl Fetcher {
         }
         let mut request = self.client()?.put(url.clone()).header(CONTENT_TYPE, content_type).body(bytes);
         if url.query_pairs().any(|(name, _)| name == "sig") {
-            // The URL has a signature of Azure, whose store requires the type of the blob.
+            // A URL signed by Azure has this field, and Azure's store requires the blob type.
             request = request.header("x-ms-blob-type", "BlockBlob");
         }
         let sent = async { ok(&url, sent(&url, request).await?).map(drop) };
@@ -129,7 +129,7 @@ impl Fetcher {
             // A redirect could lead to an address that was not checked.
             .redirect(Policy::none());
         if !self.options.allow_private {
-            // A proxy would resolve names by itself.
+            // A proxy would resolve names itself, past the guard.
             builder = builder.no_proxy().dns_resolver(Guard);
         }
         let client = builder.build().map_err(|error| Error::io("cannot make an HTTP client for fetches", error))?;
@@ -180,7 +180,8 @@ async fn probe(client: &Client, url: &Url) -> Result<ObjectProbe> {
         ["X-Amz-Signature", "X-Goog-Signature", "sig"].iter().any(|name| names.iter().any(|each| each == name));
     let request = if signed { client.get(url.clone()).header(RANGE, "bytes=0-0") } else { client.head(url.clone()) };
     let response = sent(url, request).await?;
-    // A server that does not support this request may still answer a GET. An empty object has no first byte to request.
+    // A server that does not support this request may still answer a GET; an empty object has no
+    // first byte to request.
     if matches!(response.status().as_u16(), 403 | 405 | 416 | 501) {
         return Ok(ObjectProbe::default());
     }
@@ -191,14 +192,15 @@ async fn probe(client: &Client, url: &Url) -> Result<ObjectProbe> {
         let ranges = headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"));
         return Ok(ObjectProbe { length: length(headers), ranges, coding });
     }
-    // A server without support for ranges sends the whole object, which is then requested again.
+    // A server without ranges sends the whole object; the probe does not read it, and it is
+    // requested again.
     let part = response.status() == StatusCode::PARTIAL_CONTENT;
     let total = headers.get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
     let total = total.and_then(|text| text.rsplit_once('/')?.1.trim().parse().ok());
     Ok(ObjectProbe { length: total.filter(|_| part), ranges: part, coding })
 }
 
-/// Return the header's value; the response to HEAD has no body from which to take the length.
+/// Read the length from the header, because the response to HEAD has no body.
 fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

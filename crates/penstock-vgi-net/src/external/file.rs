@@ -1,4 +1,4 @@
-//! `file://` URLs for development, below one folder that the user has named.
+//! `file://` URLs for development, below one folder that the user has set.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -36,15 +36,16 @@ pub(super) fn write(root: Option<&Path>, url: &Url, bytes: &[u8]) -> Result<()> 
     written.map_err(|error| Error::io(url.as_str(), error))
 }
 
-/// Return the real path of a file that need not exist: only its folder must.
+/// Return the real path of a file that need not exist, in a folder that must.
 fn place(path: &Path) -> std::io::Result<PathBuf> {
     let name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // The folder of a name alone is the current one, whose empty path the system does not resolve.
+    // A bare name is in the current folder, but its parent path is empty, and the system cannot
+    // resolve that.
     Ok(folder.unwrap_or(Path::new(".")).canonicalize()?.join(name))
 }
 
-/// Return the path of a URL, and refuse paths that leave the folder.
+/// Return the path of a URL, or refuse one that leaves the folder.
 fn inside(root: Option<&Path>, url: &Url, real: impl Fn(&Path) -> std::io::Result<PathBuf>) -> Result<PathBuf> {
     let named = || url.to_string();
     let root = root.ok_or_else(|| Error::Location(LocationFault::NoFolder { url: named() }))?;

@@ -1,7 +1,7 @@
-//! Decides which addresses a peer's URL may lead to.
+//! The rule about the addresses that a peer's URL may lead to.
 //!
-//! Names are resolved here, and the connection uses the addresses that were checked. So a name server gains nothing by
-//! answering differently the next time.
+//! Names are resolved here, and the connection uses the addresses that were checked, so a name
+//! server gains nothing by answering differently the next time.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -17,7 +17,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Check a host that is an address; a name is checked once it is resolved.
+    /// Check a host that is an address; the resolver checks a name.
     pub(super) fn check(host: &str) -> Result<(), Self> {
         match host.trim_start_matches('[').trim_end_matches(']').parse() {
             Ok(address) if !is_public(address) => Err(Self { host: host.to_owned(), address }),
@@ -40,7 +40,7 @@ impl fmt::Display for Refused {
 
 impl StdError for Refused {}
 
-/// Resolves names as the system does, and refuses those with any private address.
+/// A resolver that resolves names as the system does, and refuses a name with any private address.
 pub(super) struct Guard;
 
 impl Resolve for Guard {
@@ -56,7 +56,7 @@ impl Resolve for Guard {
     }
 }
 
-/// Return whether an address is public, that is, neither of this machine nor of its surroundings (RFC 6890).
+/// Return whether an address is public: neither this machine's nor in its network (RFC 6890).
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -83,9 +83,10 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let v4 = |high: u16, low: u16| is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
     match (a, b, c, d, e, f) {
-        // Mapped and compatible IPv4 (the unspecified address and loopback are among them), and NAT64.
+        // IPv4-mapped and IPv4-compatible addresses (including the unspecified address and
+        // loopback), and NAT64.
         (0, 0, 0, 0, 0, 0 | 0xFFFF) | (0x64, 0xFF9B, 0, 0, 0, 0) => v4(g, h),
-        // 6to4 leads to the IPv4 address in it.
+        // A 6to4 address leads to the IPv4 address inside it.
         (0x2002, ..) => v4(b, c),
         // Global unicast, except Teredo and documentation addresses.
         (0x2000..=0x3FFF, ..) => !(a == 0x2001 && matches!(b, 0 | 0xDB8)) && a != 0x3FFF,

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to fetch.
+/// The options of a fetcher.
 #[derive(Debug, Clone)]
 pub struct FetchOptions {
     /// The size from which an object is fetched in parallel parts.
@@ -12,14 +12,15 @@ pub struct FetchOptions {
     pub max_parallel: usize,
     /// The timeout of one attempt.
     pub timeout: Duration,
-    /// The most bytes to fetch, and the most after inflation.
+    /// The most bytes of an object, both before and after inflation.
     pub max_bytes: u64,
-    /// A part that takes this many times the median is requested a second time; 0 means never.
+    /// The multiple of the median time after which a part is requested a second time; 0 means
+    /// never.
     pub hedge_multiplier: f64,
     /// The most parts that are requested a second time; 0 means all late ones.
     pub max_hedges: usize,
     /// Whether URLs may lead to this machine or its network.
     pub allow_private: bool,
-    /// The folder for `file://`; without it such URLs are refused.
+    /// The folder for `file://` URLs; without it they are refused.
     pub root: Option<PathBuf>,
 }

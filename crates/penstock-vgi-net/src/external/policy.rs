@@ -1,5 +1,5 @@
-//! The policy about external batches (section 12): which batches are stored, which pointers are followed, and what
-//! becomes of a failure.
+//! The policy about external batches (section 12): which batches are stored, which pointers are
+//! followed, and how a failure is reported.
 //!
 //! ```text
 //!  to send   ── large enough, and there is a storage? ─▶ BatchStorage ─▶ a pointer goes in its place
@@ -7,8 +7,8 @@
 //!                                    └────────────────┴─▶ a failure for the peer, or an error for the caller
 //! ```
 //!
-//! The storage and the validator belong to the application. They may take long and may raise, so no lock is held while
-//! they work.
+//! The storage and the validator belong to the application. They may be slow and may raise, so no
+//! lock is held while they run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::resolve::Resolver;
 use crate::port::PortError;
 use crate::{Check, Error, Result};
 
-/// The type of the failure that a peer gets whose batch cannot be fetched.
+/// The type of the failure that a peer gets when its batch cannot be fetched.
 const FAILURE: &str = "ExternalLocationError";
 
 /// The application's storage of large batches. Several threads may call it.
@@ -36,7 +36,7 @@ pub trait LocationValidator: Send + Sync {
     fn validate(&self, url: &str) -> Result<(), PortError>;
 }
 
-/// How an end of a connection handles external batches.
+/// The policy of one end of a connection about external batches.
 pub struct External {
     resolver: Resolver,
     validator: Option<Box<dyn LocationValidator>>,
@@ -52,19 +52,20 @@ impl fmt::Debug for External {
 }
 
 impl External {
-    /// Make a policy that follows every pointer which the resolver's fetcher accepts, and stores nothing.
+    /// Make a policy that follows every pointer that the resolver's fetcher accepts, and stores
+    /// nothing.
     pub const fn new(resolver: Resolver) -> Self {
         Self { resolver, validator: None, storage: None, threshold: None, level: None }
     }
 
-    /// Follow only pointers that the application allows. The files of the fetcher's folder are allowed without it,
-    /// because naming the folder allows them.
+    /// Follow only pointers that the application allows. Files below the fetcher's folder skip this
+    /// check, because setting the folder allows them.
     #[must_use]
     pub fn with_validator(self, validator: Box<dyn LocationValidator>) -> Self {
         Self { validator: Some(validator), ..self }
     }
 
-    /// Store batches from the threshold on, compressed with zstd if there is a level.
+    /// Store batches that reach the threshold, compressed with zstd if there is a level.
     #[must_use]
     pub fn with_storage(self, storage: Box<dyn BatchStorage>, level: Option<i32>) -> Self {
         Self { storage: Some(storage), level, ..self }
@@ -86,7 +87,7 @@ impl External {
         self.threshold
     }
 
-    /// Return whether a batch is to be stored: it has rows and reaches the threshold.
+    /// Return whether to store a batch: it has rows, and its size reaches the threshold.
     pub(crate) fn stores(&self, batch: &Batch) -> bool {
         let large = |threshold| batch.rows > 0 && batch.memory() as u64 >= threshold;
         self.storage.is_some() && self.threshold.is_some_and(large)
@@ -115,11 +116,11 @@ impl External {
         })
     }
 
-    /// Return what is behind a pointer, and `None` for any other batch.
+    /// Fetch the batch behind a pointer; return `None` for any other batch.
     ///
     /// # Errors
     ///
-    /// [`Error::Unfetched`] if the pointer leads to no batch; any other error ends the wait.
+    /// [`Error::Unfetched`] if the pointer does not lead to a batch; any other error ends the wait.
     fn resolve(&self, batch: &Batch, check: Check<'_>) -> Result<Option<StoredBatch>> {
         let Some(pointer) = Pointer::of(batch) else { return Ok(None) };
         let opened = pointer.map_err(Error::from).and_then(|pointer| {
@@ -129,8 +130,8 @@ impl External {
         opened.map(Some).map_err(|error| if error.ends_wait() { error } else { Error::Unfetched(Box::new(error)) })
     }
 
-    /// Return the batch for a method: the one behind a pointer, without the sender's log messages. The inner error is
-    /// for the peer.
+    /// Return the batch for a method: the one behind a pointer, without the sender's log messages.
+    /// The inner error is for the peer.
     pub(crate) fn fetch(&self, batch: Batch, check: Check<'_>) -> Result<Result<Batch, Failure>> {
         match self.resolve(&batch, check) {
             Ok(None) => Ok(Ok(batch)),

@@ -1,4 +1,4 @@
-//! Replaces a pointer by its batch.
+//! Replacing a pointer with its batch.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -16,12 +16,12 @@ const TRIES: u32 = 3;
 /// The interval at which the caller is asked whether to continue.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Fetches the batches behind pointers.
+/// A resolver, which fetches the batches behind pointers.
 #[derive(Debug, Clone)]
 pub struct Resolver {
     /// The fetcher.
     pub fetcher: Arc<Fetcher>,
-    /// How often a transient failure is retried: at most twice.
+    /// The most retries of a transient failure, of which at most two are made.
     pub max_retries: u32,
     /// The pause before each retry.
     pub retry_delay: Duration,
@@ -30,8 +30,8 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Fetch the batch behind a pointer. Failures of the network or of HTTP, and bytes that are not Arrow, are retried;
-    /// violations of a rule or a limit are not.
+    /// Fetch the batch behind a pointer. Retry after failures of the network or of HTTP, and after
+    /// bytes that are not Arrow, but not after violations of a rule or a limit.
     pub fn resolve(&self, pointer: &Pointer, check: Check<'_>) -> Result<StoredBatch> {
         let tries = self.max_retries.saturating_add(1).min(TRIES);
         let most = self.fetcher.options().max_bytes;

@@ -7,7 +7,7 @@ use super::guard::Refused;
 use crate::faults::{LocationFault, SizeLimit};
 use crate::{Error, Result};
 
-/// Return the body of a response, counting its bytes as they arrive.
+/// Read the body of a response, counting its bytes as they arrive.
 pub(super) async fn body(url: &Url, mut response: Response, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| failed(url, &error))? {
@@ -23,7 +23,7 @@ pub(super) fn too_long(url: &Url, most: u64) -> Error {
     Error::Size(SizeLimit::Object { url: shown(url), limit: most })
 }
 
-/// Send a request. The error may be transient, unless the address was refused.
+/// Send a request. An error may be transient, unless the address was refused.
 pub(super) async fn sent(url: &Url, request: RequestBuilder) -> Result<Response> {
     request.send().await.map_err(|error| failed(url, &error))
 }

@@ -27,7 +27,8 @@ impl fmt::Debug for ObjectStorage {
 }
 
 impl ObjectStorage {
-    /// Open the store that a URI names, without a key; its URLs are valid for `expiry`. No request is sent yet.
+    /// Open the store that a URI names, without a key. Its URLs are valid for `expiry`. Send no
+    /// request yet.
     pub fn open(uri: &str, options: &StorageOptions, expiry: Duration) -> Result<Self> {
         let place = ObjectPrefix::open(uri, options)?;
         Ok(Self { place, expiry })

@@ -1,5 +1,5 @@
-//! A call at a server over HTTP: its caller is authenticated, then a method answers. The request comes from our own
-//! server, or from the application's web server.
+//! A call at a server over HTTP: its caller is authenticated, then a method answers. The request
+//! comes from our own server or from the application's web server.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,10 +16,10 @@ use crate::error::unknown_method;
 use crate::external::External;
 use crate::{Check, Misuse, Result};
 
-/// The parts of a request by which a caller is authenticated.
+/// The parts of a request by which the application authenticates its caller.
 #[derive(Debug, Clone)]
 pub struct RequestHead {
-    /// The method of HTTP.
+    /// The HTTP method.
     pub method: String,
     /// The decoded path.
     pub path: String,
@@ -45,29 +45,30 @@ impl RequestHead {
 ///     └── unauthorized, error, admit ───────────────────────────▲
 /// ```
 enum Stage {
-    /// Its caller is not authenticated yet.
+    /// The caller is not authenticated yet.
     Pending(Box<Pending>),
-    /// A method is to answer.
+    /// A method must answer the call.
     Called(Box<Call>),
-    /// The response, until it is taken; none if our own server has it, or has the call back.
+    /// The response until it is taken; `None` once our own server has the response or the call.
     Done(Option<Response>),
 }
 
 type VerdictSender = Box<dyn FnOnce(Verdict) + Send>;
 
-/// Where the response of a call goes.
+/// The destination of a call's response.
 ///
 /// ```text
 ///  Head, Whole ── admit, or a response ─▶ Informed          WebServer: stays
 /// ```
 enum Destination {
-    /// The application's web server, which takes it from the call, and passes the body later.
+    /// The application's web server, which takes the response from the call, and passes the body
+    /// later.
     WebServer,
-    /// Our own server, which has read the head alone.
+    /// Our own server, which has only read the head.
     Head(VerdictSender),
     /// Our own server, which has read the body as well.
     Whole(VerdictSender),
-    /// Our own server, which has the verdict.
+    /// Our own server, which already has the verdict.
     Informed,
 }
 
@@ -87,7 +88,7 @@ impl fmt::Debug for HttpCall {
 }
 
 impl HttpCall {
-    /// Begin a request of the application's web server, with a decoded path. Pass its body to
+    /// Begin a request from the application's web server, with a decoded path. Pass its body to
     /// [`receive`](Self::receive).
     pub fn begin(
         service: &Arc<Service>,
@@ -109,8 +110,8 @@ impl HttpCall {
         Self { head, stage, destination, counters, external }
     }
 
-    /// Take a call from the queue of our own server. Return it with what was passed to [`admit`](Self::admit), if it
-    /// comes back with its body.
+    /// Take a call from the queue of our own server. If it comes back with its body, also return
+    /// the `caller` that was passed to [`admit`](Self::admit).
     pub fn take(waiting: Waiting, counters: Arc<Counters>, external: Option<Arc<External>>) -> (Self, Option<Caller>) {
         let head = RequestHead::new(waiting.pending.request(), waiting.query.clone(), waiting.remote.clone());
         let (pending, progress, verdict) = waiting.into_parts();
@@ -141,12 +142,13 @@ impl HttpCall {
         }
     }
 
-    /// Pass the response on.
+    /// Pass the response on to its destination.
     fn respond(&self, stage: &mut Stage, response: Response) {
         let mut destination = lock(&self.destination);
         match std::mem::replace(&mut *destination, Destination::Informed) {
             Destination::Head(verdict) | Destination::Whole(verdict) => {
-                // The call is dropped first, with its body, because sending the verdict frees the memory that they use.
+                // The call and its body are dropped first, because sending the verdict frees the
+                // memory that they use.
                 *stage = Stage::Done(None);
                 verdict(Verdict::Answered(response));
             }
@@ -157,7 +159,8 @@ impl HttpCall {
         }
     }
 
-    /// Take the request of a caller who is not authenticated yet; the stage is [`Stage::Done`] meanwhile.
+    /// Take the request of a caller who is not authenticated yet; meanwhile the stage is
+    /// [`Stage::Done`].
     fn take_pending(&self, otherwise: Misuse) -> Result<Box<Pending>> {
         let mut stage = self.stage();
         match std::mem::replace(&mut *stage, Stage::Done(None)) {
@@ -169,17 +172,18 @@ impl HttpCall {
         }
     }
 
-    /// Answer a request without a method, and count it if it is refused.
+    /// Answer a request without a method, and count an error as a refusal.
     fn refuse(&self, response: Response) {
-        // The description is answered without a method, which does not count as a refusal.
+        // The description is answered without a method, but is not refused.
         if response.status >= 400 {
             self.counters.refused();
         }
         self.respond(&mut self.stage(), response);
     }
 
-    /// Admit a caller whose body was not read yet: our own server reads it, and the call returns with the body and
-    /// `caller`. Return `false` if the body is present already, or is passed to [`receive`](Self::receive).
+    /// Admit a caller whose body was not read yet: our own server reads it, and queues the call
+    /// again with the body and `caller`. Return `false` if the body is already present, or comes
+    /// through [`receive`](Self::receive).
     pub fn admit(&self, caller: Caller) -> bool {
         let mut stage = self.stage();
         let mut destination = lock(&self.destination);
@@ -203,7 +207,7 @@ impl HttpCall {
         }
     }
 
-    /// Take the body of a web server's request. If it is too large, the call is answered.
+    /// Take the body of a web server's request. Answer the call if the body is too large.
     pub fn receive(&self, body: Vec<u8>) -> Result<()> {
         match self.take_pending(Misuse::HasBody)?.receive(body) {
             Ok(pending) => *self.stage() = Stage::Pending(pending),
@@ -212,7 +216,8 @@ impl HttpCall {
         Ok(())
     }
 
-    /// Look at the request of a caller who is not authenticated yet; `None` afterwards.
+    /// Run `look` on the request of a caller who is not authenticated yet; return `None`
+    /// afterwards.
     pub fn pending<T>(&self, look: impl FnOnce(&Pending) -> T) -> Option<T> {
         match &*self.stage() {
             Stage::Pending(pending) => Some(look(pending)),
@@ -220,14 +225,14 @@ impl HttpCall {
         }
     }
 
-    /// Answer a request whose caller is not authenticated without a method.
+    /// Answer, without a method, a request whose caller is not authenticated.
     pub fn answer(&self, make: impl FnOnce(Box<Pending>) -> Response) -> Result<()> {
         self.refuse(make(self.take_pending(Misuse::Authenticated)?));
         Ok(())
     }
 
-    /// Set the caller. An invalid request is answered then, and so is one whose values are behind a URL where they
-    /// cannot be fetched.
+    /// Set the authenticated caller. Answer the request at once if it is invalid, or if its
+    /// external values cannot be fetched.
     pub fn authenticated(&self, identity: Identity, check: Check<'_>) -> Result<()> {
         let mut pending = self.take_pending(Misuse::Authenticated)?;
         if let Some(external) = &self.external
@@ -256,7 +261,7 @@ impl HttpCall {
         Ok(())
     }
 
-    /// Use the call that a method is to answer.
+    /// Run `work` on the call that a method must answer.
     pub fn with<T>(&self, work: impl FnOnce(&mut Call) -> T) -> Result<T> {
         match &mut *self.stage() {
             Stage::Called(call) => Ok(work(call)),
@@ -322,13 +327,15 @@ impl HttpCall {
         self.end(|call| call.fail(params, failure))
     }
 
-    /// Open the answer of a stream. A `producer` may emit any number of batches, an exchange one.
+    /// Open the answer of a stream. A `producer` may emit any number of batches, an exchange only
+    /// one.
     pub fn open(&self, output: &SchemaRef, input: &SchemaRef, header: Option<Batch>, producer: bool) -> Result<()> {
         let header = header.map(|header| self.store(header)).transpose()?;
         Ok(self.with(|call| call.open(output, input, header.as_ref(), producer))??)
     }
 
-    /// Add the next batch to the answer. That of an exchange is stored with its token, at the end.
+    /// Add the next batch to the answer. [`finish`](Self::finish) stores an exchange's batch, with
+    /// its token.
     pub fn emit(&self, mut batch: Batch) -> Result<()> {
         if self.with(|call| call.produces())? {
             batch = self.store(batch)?;
@@ -341,8 +348,8 @@ impl HttpCall {
         if let Some(state) = state {
             self.with(|call| call.seal(state, now()))??;
         }
-        // The token is part of the answer to an input, so a client that fetches an external answer finds the token
-        // there.
+        // The token is part of the answer to an input, so a client that fetches an external answer
+        // finds the token there.
         if let Some(external) = &self.external {
             let stored = |call: &mut Call| call.pending().filter(|batch| external.stores(batch)).cloned();
             if let Some(batch) = self.with(stored)? {

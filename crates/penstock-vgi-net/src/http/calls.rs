@@ -18,7 +18,7 @@ pub struct HttpCalls {
 }
 
 impl HttpCalls {
-    /// Call by this client.
+    /// Make calls with this client.
     pub const fn new(client: HttpClient, receiver: Receiver) -> Self {
         Self { client, receiver }
     }
@@ -28,7 +28,7 @@ impl HttpCalls {
         &self.client
     }
 
-    /// Return the batch of a response, after its log messages.
+    /// Return the batch of a response, after passing on its log messages.
     fn batch(&self, content: ResponseContent, check: Check<'_>) -> Result<Batch> {
         for answer in content.answers {
             match answer {
@@ -58,7 +58,7 @@ impl HttpCalls {
     ) -> Result<HttpStream> {
         let mut stream = self.client.open(method, params, metadata, header, &mut *check)?;
         stream.take_logs().iter().try_for_each(|log| self.receiver.log(log))?;
-        // The failure is known already, so the stream is not read for it.
+        // The failure is already here, so the stream need not be read for it.
         if let Some(failure) = stream.failure() {
             return Err(Error::Failed(Box::new(failure.clone())));
         }
@@ -68,7 +68,8 @@ impl HttpCalls {
         Ok(stream)
     }
 
-    /// Return the next batch of a stream: the answer to an input, or, for a producer, without one; `None` at the end.
+    /// Return the next batch of a stream: the answer to an input, or, for a producer, without one.
+    /// Return `None` at the end.
     pub fn next(
         &self,
         stream: &Mutex<HttpStream>,

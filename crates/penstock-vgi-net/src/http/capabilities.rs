@@ -1,17 +1,17 @@
-//! What a server announces in the headers of its responses (section 10).
+//! The capabilities that a server announces in the headers of its responses (section 10).
 
 use penstock_vgi::http::{self as core, Headers};
 
-/// The capabilities of a server. Values that are no numbers count as missing.
+/// The capabilities of a server. Values that are not numbers count as missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// The most bytes of a request.
     pub max_request_bytes: Option<u64>,
-    /// Whether it issues URLs for uploads.
+    /// Whether the server issues URLs for uploads.
     pub upload_urls: bool,
     /// The most bytes of an upload.
     pub max_upload_bytes: Option<u64>,
-    /// For how many seconds this may be kept.
+    /// The number of seconds for which these capabilities may be cached.
     pub max_age: Option<u64>,
 }
 
@@ -27,7 +27,8 @@ impl Capabilities {
         }
     }
 
-    /// Read the headers of a response; `None` if they say nothing about requests, as those of a proxy.
+    /// Read the headers of a response; return `None` if they do not mention requests, as with a
+    /// proxy's response.
     pub(super) fn announced(headers: &Headers) -> Option<Self> {
         let read = Self::of(headers);
         (read.upload_urls || read.max_request_bytes.is_some()).then_some(read)

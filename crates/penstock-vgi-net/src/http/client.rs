@@ -1,4 +1,4 @@
-//! The client: requests, retries, and the tokens of streams.
+//! The client: requests, retries and the tokens of streams.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,18 +24,18 @@ use crate::faults::{LocationFault, SizeLimit};
 use crate::{Check, Error, Misuse, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// The prefix of servers of the specification, unless configured otherwise.
+/// The default prefix of servers that follow the specification.
 const PREFIX: &str = "/vgi";
-/// Smaller bodies are not worth compressing.
+/// The size below which a body is not worth compressing.
 const WORTH: usize = 1 << 10;
 /// How many bytes of a response an error message shows.
 const SHOWN: usize = 200;
 /// The status of a request that is too large.
 const TOO_LARGE: u16 = 413;
-/// The characters that a path contains unescaped.
+/// The characters that a path may contain unescaped.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.').remove(b'~');
 
-/// When a request is retried.
+/// The rules for retrying requests.
 #[derive(Debug, Clone)]
 pub struct Retry {
     /// The most retries.
@@ -55,11 +55,11 @@ pub struct Retry {
 /// The options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// The prefix of the paths; `None`: it is discovered.
+    /// The prefix of the paths; `None` means that it is discovered.
     pub prefix: Option<String>,
     /// The zstd level for servers that accept it. `None` also disables compressed responses.
     pub compression_level: Option<i32>,
-    /// When a request is retried.
+    /// The rules for retrying requests.
     pub retry: Option<Retry>,
     /// The limits of a response.
     pub limits: Limits,
@@ -67,7 +67,7 @@ pub struct ClientOptions {
     pub headers: Headers,
 }
 
-/// Sends HTTP requests.
+/// A sender of HTTP requests.
 pub trait HttpSender: Send + Sync {
     /// Send a request to a path below the base URL, and wait for its response.
     fn send(
@@ -81,7 +81,7 @@ pub trait HttpSender: Send + Sync {
     ) -> Result<Response>;
 }
 
-/// A client. It makes one call at a time; a stream is a separate value.
+/// A client, which makes one call at a time. A stream is a separate value.
 pub struct HttpClient {
     sender: Box<dyn HttpSender>,
     options: ClientOptions,
@@ -95,7 +95,7 @@ struct State {
     prefix: Option<String>,
     /// Whether the server has announced zstd.
     zstd: bool,
-    /// What the server has announced about large requests.
+    /// The server's announcement about large requests.
     announced: Capabilities,
     timeout: Option<Duration>,
 }
@@ -106,7 +106,8 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// A stream: its answers that were received but not read yet, and how it continues.
+/// A stream: the answers that were received but not read yet, and the token with which it
+/// continues.
 #[derive(Debug)]
 pub struct HttpStream {
     method: String,
@@ -117,7 +118,7 @@ pub struct HttpStream {
 }
 
 impl HttpStream {
-    /// Take the log messages before everything else.
+    /// Take the log messages that precede everything else.
     pub fn take_logs(&mut self) -> Vec<Log> {
         let mut logs = Vec::new();
         while let Some(answer) = self.answers.pop_front() {
@@ -132,7 +133,7 @@ impl HttpStream {
         logs
     }
 
-    /// Return why the stream did not begin.
+    /// Return the failure if the stream did not begin.
     pub fn failure(&self) -> Option<&Failure> {
         match self.answers.front() {
             Some(Answer::Failed(failure)) => Some(failure),
@@ -140,7 +141,7 @@ impl HttpStream {
         }
     }
 
-    /// Take the token out of a fetched batch: the reference package stores it there.
+    /// Take the token out of a fetched batch, where the reference package stores it.
     pub fn found_token(&mut self, batch: &mut Batch) {
         let found = StreamToken::take(&mut batch.metadata);
         if self.token.is_none() {
@@ -161,7 +162,7 @@ impl HttpClient {
         Ok(Self::new(Box::new(Wire::new(base_url, tls)?), options))
     }
 
-    /// Make a client that sends its requests by another HTTP client.
+    /// Make a client that sends its requests through another HTTP client.
     pub fn new(sender: Box<dyn HttpSender>, options: ClientOptions) -> Self {
         let state = State { prefix: options.prefix.clone(), ..State::default() };
         Self { sender, options, uploads: None, state: Mutex::new(state) }
@@ -177,19 +178,19 @@ impl HttpClient {
         lock(&self.state)
     }
 
-    /// Set how long the response to one request may take, to its last byte and including retries; `None` means no
-    /// limit.
+    /// Set how long the response to one request may take, up to its last byte and including
+    /// retries; `None` means no limit.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
         self.state().timeout = timeout;
     }
 
-    /// Return the prefix of the paths. A server of the specification answers at its default prefix; any other server
-    /// has none.
+    /// Return the prefix of the paths. A server that follows the specification answers at its
+    /// default prefix; any other server has none.
     fn prefix(&self, check: Check<'_>) -> Result<String> {
         if let Some(prefix) = self.state().prefix.clone() {
             return Ok(prefix);
         }
-        // A server that redirects from there has no prefix either.
+        // A server that redirects from this path has no prefix either.
         let answer = self.sent("OPTIONS", &format!("{PREFIX}/__capabilities__"), Vec::new(), true, check)?;
         let found = if answer.status < 300 { PREFIX } else { "" };
         self.state().prefix = Some(found.to_owned());
@@ -203,7 +204,7 @@ impl HttpClient {
         if answer.status < 300 && answer.headers.get("Cache-Control").is_some() {
             return Ok(Capabilities::of(&answer.headers));
         }
-        // Dialect 0.10 announces them there.
+        // Dialect 0.10 announces its capabilities at this path.
         let answer = self.send("OPTIONS", &format!("{prefix}/health"), Vec::new(), true, check)?;
         Ok(Capabilities::of(&answer.headers))
     }
@@ -235,12 +236,12 @@ impl HttpClient {
         Ok(HttpStream { method: method.to_owned(), header, answers, token })
     }
 
-    /// Return the next answer of a stream: to an input, or, for a producer, without one. An input is sent only once,
-    /// because it is unknown whether a method has received it.
+    /// Return the next answer of a stream: to an input, or, for a producer, without one. Send an
+    /// input only once, because this end cannot tell whether a method has received it.
     pub fn next(&self, stream: &mut HttpStream, input: Option<Batch>, check: Check<'_>) -> Result<Answer> {
         if input.is_some() {
-            // Batches that came before any input answer none: the reference package begins streams without input
-            // columns that way.
+            // Batches that came before any input are not answers; the reference package begins
+            // streams without input columns that way.
             stream.answers.retain(|answer| !matches!(answer, Answer::Batch(_)));
         }
         if let Some(answer) = stream.answers.pop_front() {
@@ -257,7 +258,8 @@ impl HttpClient {
         Ok(stream.answers.pop_front().unwrap_or(Answer::End))
     }
 
-    /// Tell the server that the stream is cancelled. Failures are ignored, because the server may have ended.
+    /// Tell the server that the stream is cancelled. Ignore failures, because the server may have
+    /// ended.
     pub fn cancel(&self, stream: &mut HttpStream, check: Check<'_>) -> Result<()> {
         stream.answers.clear();
         let Some(token) = stream.token.take() else { return Ok(()) };
@@ -298,7 +300,7 @@ impl HttpClient {
         Ok(core::read_answer(&response, kind, &self.options.limits)?)
     }
 
-    /// Return whether a body should be uploaded before the server has refused it.
+    /// Return whether to upload a body at once, instead of after the server's refusal.
     fn is_too_large(&self, pieces: &[Buffer]) -> bool {
         let Some(uploads) = &self.uploads else { return false };
         let announced = self.state().announced;
@@ -307,7 +309,7 @@ impl HttpClient {
             && [uploads.threshold(), announced.max_request_bytes].into_iter().flatten().any(|most| length as u64 > most)
     }
 
-    /// Upload a body to a URL of the server, and return the body that points there.
+    /// Upload a body to a URL that the server issues, and return the body that points to it.
     fn put_elsewhere(&self, pieces: &[Buffer], check: Check<'_>) -> Result<Vec<u8>> {
         let wrong = Error::Location;
         let uploads = self.uploads.as_ref().ok_or_else(|| wrong(LocationFault::NoUploads))?;
@@ -329,7 +331,7 @@ impl HttpClient {
         Ok(external::pointer_body(pieces, &download, &self.options.limits)?.concat())
     }
 
-    /// Request URLs for uploads; they are the columns of the batch in the response.
+    /// Request URLs for uploads, which are columns of the batch in the response.
     pub fn upload_urls(&self, count: i64, check: Check<'_>) -> Result<ResponseContent> {
         let path = format!("{}/{}/init", self.prefix(check)?, core::UPLOAD_URL);
         let response = self.send("POST", &path, core::upload_request(count)?.concat(), true, check)?;
@@ -343,8 +345,8 @@ impl HttpClient {
         Ok(core::read_answer(&response, RequestKind::Call, &self.options.limits)?)
     }
 
-    /// Send a request. A redirect is an error, because credentials and body would go to a host that the caller did not
-    /// choose.
+    /// Send a request. Treat a redirect as an error, because credentials and body would go to a
+    /// host that the caller did not choose.
     fn send(&self, method: &str, path: &str, body: Vec<u8>, again: bool, check: Check<'_>) -> Result<Response> {
         let response = self.sent(method, path, body, again, check)?;
         match response.headers.get("Location") {
@@ -412,7 +414,7 @@ fn concat(pieces: &[Buffer]) -> Vec<u8> {
     pieces.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
 }
 
-/// Return the failure of a request that could not be uploaded. The server has not received it.
+/// Return the failure for a request that could not be uploaded, and so did not reach the server.
 fn not_stored(error: &Error) -> ResponseContent {
     let failure = Failure::new("ExternalUploadFailed", &error.to_string());
     ResponseContent { answers: VecDeque::from([Answer::Failed(failure)]), ..ResponseContent::default() }
@@ -437,7 +439,7 @@ fn tick() -> Batch {
 }
 
 impl Retry {
-    /// Return the pause before the next attempt; `None`: there is none.
+    /// Return the pause before the next attempt, or `None` if there is none.
     fn pause(&self, sent: &Result<Response>, tried: u32, backoff: &mut Backoff) -> Option<Duration> {
         if tried >= self.max_retries {
             return None;
@@ -467,7 +469,7 @@ fn waited<T>(future: impl Future<Output = Result<T>>, deadline: Option<Instant>,
     })
 }
 
-/// Sends requests over its own connections, which it keeps open.
+/// A sender over its own connections, which stay open.
 struct Wire {
     client: PerProcess<Client>,
     base: String,
@@ -505,7 +507,7 @@ impl Wire {
     }
 }
 
-/// The longest response.
+/// The most bytes of a response.
 const LONGEST: u64 = 2 << 30;
 
 impl HttpSender for Wire {

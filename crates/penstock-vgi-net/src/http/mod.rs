@@ -1,5 +1,5 @@
-//! vgi-rpc over HTTP: the server on hyper, the client on reqwest. Both own sockets and timers; the core decides the
-//! content.
+//! vgi-rpc over HTTP: the server on hyper, the client on reqwest. Both own sockets and timers; the
+//! core decides the content.
 
 mod call;
 mod calls;

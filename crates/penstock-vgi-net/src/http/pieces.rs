@@ -1,4 +1,4 @@
-//! A body whose pieces are written from the memory of the arrays.
+//! A response body whose pieces are written directly from the arrays' memory.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

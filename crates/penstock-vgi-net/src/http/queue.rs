@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 
 use penstock_io::memory::MemoryPermit;
 
-/// What the application knows about an authenticated caller. It is returned with the body.
+/// The application's data about an authenticated caller, which comes back to it with the body.
 pub type Caller = Box<dyn Any + Send>;
 
 /// A thread's verdict on a call.
 pub enum Verdict {
     /// The call is answered.
     Answered(Response),
-    /// The caller is authenticated: the body is to be read, and then the call is queued again.
+    /// The caller is authenticated: the server must read the body, and then queue the call again.
     Admitted(Box<Pending>, Caller),
 }
 
@@ -33,11 +33,11 @@ impl fmt::Debug for Verdict {
 
 /// The progress of a call.
 pub enum Progress {
-    /// Its body is not read yet: the caller must be authenticated.
+    /// The body is not read yet, and the caller must be authenticated.
     Head,
-    /// Its body was read, but the caller is not authenticated.
+    /// The body was read, but the caller is not authenticated.
     Whole,
-    /// Its body was read, and its caller is authenticated.
+    /// The body was read, and the caller is authenticated.
     Admitted(Caller),
 }
 
@@ -45,13 +45,13 @@ pub enum Progress {
 pub struct Waiting {
     /// The request.
     pub pending: Box<Pending>,
-    /// Its progress.
+    /// The call's progress.
     pub progress: Progress,
     /// The caller's IP address.
     pub remote: String,
     /// The query of the URL.
     pub query: String,
-    /// Receives the verdict.
+    /// The sender of the verdict to the server.
     verdict: oneshot::Sender<Verdict>,
     /// The body's memory permit.
     permit: Option<MemoryPermit>,
@@ -75,8 +75,9 @@ impl Waiting {
         (Self { pending, progress, remote, query, verdict, permit }, receiver)
     }
 
-    /// Return the request, its progress, and a function for the verdict. The body's memory is returned with the
-    /// verdict, or when the function is dropped; either way the request and what was made of it are dropped first.
+    /// Return the request, its progress, and a function that sends the verdict. The body's memory
+    /// is returned with the verdict, or when the function is dropped; in both cases drop the
+    /// request and everything made of it first.
     pub fn into_parts(self) -> (Box<Pending>, Progress, impl FnOnce(Verdict) + Send + use<>) {
         let Self { pending, progress, verdict, permit, .. } = self;
         let respond = move |decision| {
@@ -110,7 +111,7 @@ impl Queue {
         lock(&self.state)
     }
 
-    /// Add a call. `false`: there are too many already, or the queue is closed.
+    /// Add a call; return `false` if too many are waiting, or the queue is closed.
     pub(super) fn push(&self, waiting: Waiting) -> bool {
         let mut state = self.state();
         let taken = !state.closed && state.waiting.len() < self.most;
@@ -121,7 +122,7 @@ impl Queue {
         taken
     }
 
-    /// Wait for the next call; `None` once the queue is closed.
+    /// Wait for the next call; return `None` once the queue is closed.
     pub(super) fn next(&self) -> Option<Waiting> {
         let mut state = self.state();
         loop {

@@ -30,14 +30,14 @@ const SERVING: Serving = Serving {
     unsent: None,
     grace: Duration::from_secs(30),
 };
-/// The most calls that wait for a thread; further ones are told to retry.
+/// The most calls that wait for a thread; clients of further calls are told to retry.
 const CALLS: usize = 1_024;
-/// Smaller bodies are read whatever memory others hold.
+/// The size up to which bodies do not count against the memory budget.
 const SMALL: usize = 64 << 10;
-/// How long a handshake and a head may take.
+/// The time limit for a handshake and for a head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A listening server. Threads take calls from it.
+/// A listening server, from which threads take calls.
 pub struct HttpListener {
     server: HttpServer,
     shared: Arc<Shared>,
@@ -59,8 +59,9 @@ struct Shared {
 }
 
 impl HttpListener {
-    /// Listen; port 0 picks a free one. If the application authenticates callers, it does so before their bodies are
-    /// read. Requests that never reach a thread are counted here; the application counts those that it refuses.
+    /// Listen on an address; port 0 picks a free one. If the application authenticates callers, it
+    /// does so before their bodies are read. Requests that never reach a thread are counted here;
+    /// the application counts those that it refuses.
     pub fn bind(
         service: Arc<Service>,
         listen: Addresses,
@@ -82,17 +83,18 @@ impl HttpListener {
         Ok(Self { server, shared })
     }
 
-    /// Return the address on which it listens.
+    /// Return the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Return the fingerprint that clients pin now; `None` without TLS.
+    /// Return the fingerprint for clients to pin now, or `None` without TLS.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.fingerprint()
     }
 
-    /// Wait for the next call; `None` once the server is closed. Any number of threads may wait.
+    /// Wait for the next call; return `None` once the server is closed. Any number of threads may
+    /// wait.
     pub fn next_call(&self) -> Option<Waiting> {
         self.shared.queue.next()
     }
@@ -136,8 +138,8 @@ async fn respond(request: Request<RequestBody>, peer: SocketAddr, shared: &Share
     }
 }
 
-/// Have the caller authenticated, read the body, and have the method called. The error is the response to a call that
-/// got no further.
+/// Have a thread authenticate the caller, read the body, and have a thread run the method. The
+/// error is the response to a call that ended earlier.
 async fn call(
     mut pending: Box<Pending>,
     body: RequestBody,
@@ -172,8 +174,8 @@ async fn call(
 }
 
 impl Shared {
-    /// Pass a call to a thread and wait for the verdict. The body's memory permit goes along, because the call stays in
-    /// memory even if its client disconnects.
+    /// Pass a call to a thread, and wait for the verdict. The body's memory permit goes along,
+    /// because the call stays in memory even if its client disconnects.
     async fn ask(
         &self,
         pending: Box<Pending>,
@@ -190,7 +192,8 @@ impl Shared {
     }
 }
 
-/// Return the response to a body that was incomplete: the start of the next request is unknown.
+/// Return the response to an incomplete body. It closes the connection, because the start of the
+/// next request is unknown.
 fn broken(peer: SocketAddr, why: &str) -> Response<Pieces> {
     tracing::debug!(%peer, why, "a request's body did not arrive");
     let mut response = plain(StatusCode::BAD_REQUEST, why);

@@ -35,7 +35,7 @@ fn channel(stream: UnixStream) -> Channel {
     Channel::descriptors(stream.into(), writer.into())
 }
 
-/// Return a server whose client may be silent for `first_byte`, its counters, and the client's end.
+/// Return a server that waits `first_byte` for its client, its counters, and the client's end.
 fn served(first_byte: Duration) -> (ServerConnection, Arc<Counters>, UnixStream) {
     let (near, far) = UnixStream::pair().expect("a pair");
     let config = ServerConfig { server_id: "0".repeat(12), description: None, limits: Limits::default(), seed: 1 };

@@ -58,7 +58,7 @@ impl LogSink for Logs {
     }
 }
 
-/// A client, the log messages that it got, and its server's thread.
+/// A client, the log messages that it received, and its server's thread.
 struct Pair {
     client: Arc<ClientCalls>,
     logs: mpsc::Receiver<String>,
@@ -66,7 +66,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Connect a client and a server, each with a policy, whose calls are answered by `serve`.
+    /// Connect a client and a server, each with a policy; `serve` answers the calls.
     fn new(
         ours: Option<External>,
         theirs: Option<External>,
@@ -96,7 +96,7 @@ impl Pair {
         self.client.open("stream", batch(&[7.0]), Metadata::new(), false, &mut go).expect("sent")
     }
 
-    /// Close the connection, which streams hold open too, and wait for the server.
+    /// Close the connection, which open streams also keep alive, and wait for the server.
     fn end(self) {
         drop(self.client);
         self.server.join().expect("it ended");
@@ -136,7 +136,7 @@ fn shared_memory_takes_precedence_over_the_storage() {
     let (folder, _) = folders();
     let segment = Segment::create(1 << 20).expect("a segment");
     let pair = Pair::new(None, Some(storing(folder.path(), 1)), Some(Arc::clone(&segment)), echo);
-    // Whether it came over the pipe or as a pointer into the segment, it was not stored.
+    // Over the pipe and through the segment alike, the batch must not be stored.
     drop(pair.call(Metadata::new()));
     assert_eq!(stored(folder.path()), 0);
     segment.unlink();

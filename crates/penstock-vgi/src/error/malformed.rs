@@ -4,14 +4,14 @@ use penstock_wire::Truncated;
 use crate::limits::DEEPEST;
 use crate::shm_layout::format::{MOST, VERSION};
 
-/// Inputs that cannot be parsed.
+/// The reasons why an input cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
     /// There are fewer bytes than a field needs.
     #[error(transparent)]
     Truncated(#[from] Truncated),
-    /// The connection ended while an answer was awaited.
+    /// The connection ended before the expected answer.
     #[error("the connection ended before the answer")]
     NoAnswer,
     /// The connection ended before the end of a stream.
@@ -23,64 +23,64 @@ pub enum Malformed {
     /// A request over HTTP has no batch.
     #[error("a request without a batch")]
     NoBatch,
-    /// A compressed body.
+    /// A compressed body cannot be inflated.
     #[error("a zstd body that cannot be read: {reason}")]
     Zstd {
-        /// What zstd said.
+        /// The message of zstd.
         reason: String,
     },
-    /// A message ends before its length prefix.
+    /// A message ends within its length prefix.
     #[error("half a prefix")]
     Prefix,
     /// A message does not begin with ff ff ff ff.
     #[error("an IPC message begins with {0:02x?}, not with ff ff ff ff")]
     Continuation([u8; 4]),
-    /// The head of a message.
+    /// The head of a message cannot be read.
     #[error("the head of an IPC message: {reason}")]
     Head {
-        /// What flatbuffers said.
+        /// The message of flatbuffers.
         reason: String,
     },
-    /// The length of a message's body.
+    /// The length of a message's body is negative.
     #[error("a body of negative length")]
     BodyLength,
-    /// A body that this machine cannot address.
+    /// The body is larger than this machine can address.
     #[error("a body beyond the memory of this machine")]
     BodyMemory,
     /// A message extends beyond the memory that holds it.
     #[error("an IPC message ends behind its memory")]
     MessageEnd,
-    /// A message made by this crate is shorter than its head says.
+    /// A message made by this crate is shorter than its head states.
     #[error("a message that is shorter than its head says")]
     MessageLength,
-    /// A table of flatbuffers.
+    /// A flatbuffers table is outside its message.
     #[error("a table outside its IPC message")]
     Table,
-    /// An offset of flatbuffers.
+    /// A flatbuffers offset leads out of its message.
     #[error("an offset leads out of its IPC message")]
     Offset,
-    /// A message type that streams do not have.
+    /// The message type does not occur in IPC streams.
     #[error("an IPC stream with a message of type {0:?}")]
     MessageType(MessageHeader),
-    /// The end of a stream outside a stream.
+    /// A stream ends that never began.
     #[error("the end of a stream that never began")]
     UnexpectedEnd,
-    /// A batch outside a stream.
+    /// A batch comes before the schema of its stream.
     #[error("a batch before the schema of its stream")]
     NoStream,
-    /// A schema message.
+    /// A schema message has no schema.
     #[error("a schema message without schema")]
     NoSchema,
-    /// A stream in memory that is no schema.
+    /// The stream in memory does not begin with a schema.
     #[error("bytes that are no schema")]
     Schema,
-    /// The byte order of a schema.
+    /// The byte order of a schema is not little-endian.
     #[error("a schema that is not little-endian")]
     Endianness,
-    /// A type that is nested too deeply.
+    /// The types of a schema are nested too deeply.
     #[error("a schema nests deeper than {DEEPEST} types")]
     Nesting,
-    /// The type of a field.
+    /// The type of a field is not supported.
     #[error("field {field:?}: type {type_name:?} is not read here")]
     FieldType {
         /// The field.
@@ -88,120 +88,120 @@ pub enum Malformed {
         /// Its type.
         type_name: arrow_ipc::Type,
     },
-    /// The type of a field's keys.
+    /// The type of a field's keys is not an integer type.
     #[error("field {field:?}: no integer has {bits} bits")]
     KeyWidth {
         /// The field.
         field: String,
-        /// Bits of a key.
+        /// The bits of a key.
         bits: i32,
     },
-    /// A dictionary message.
+    /// A dictionary message has no dictionary.
     #[error("no dictionary")]
     NoDictionary,
-    /// A dictionary that belongs to no column.
+    /// A dictionary belongs to no column.
     #[error("a dictionary with the unknown ID {0}")]
     DictionaryId(i64),
-    /// A dictionary message.
+    /// A dictionary message has no values.
     #[error("a dictionary without values")]
     NoValues,
-    /// A dictionary that grows beyond its keys.
+    /// A dictionary has more values than its keys can number.
     #[error("{reason}")]
     DictionaryLength {
-        /// What Arrow said.
+        /// The message of Arrow.
         reason: String,
     },
-    /// A batch message.
+    /// A batch message has no batch.
     #[error("no record batch")]
     NoRecordBatch,
-    /// A batch whose body is compressed.
+    /// The body of a batch is compressed.
     #[error("compressed IPC bodies are not read here")]
     CompressedBody,
-    /// A column is not as long as its batch.
+    /// A column and its batch differ in length.
     #[error("column {column:?} has {length} rows, its batch {rows}")]
     ColumnLength {
         /// The name of the column.
         column: String,
-        /// Its rows.
+        /// The column's number of rows.
         length: usize,
-        /// The rows of its batch.
+        /// The batch's number of rows.
         rows: usize,
     },
-    /// The length of a batch or an array.
+    /// The length of a batch or an array is negative.
     #[error("a negative row count")]
     RowCount,
-    /// A length that this machine cannot address.
+    /// The length is larger than this machine can address.
     #[error("a row count beyond the memory of this machine")]
     RowMemory,
     /// A batch has fewer buffers than its columns need.
     #[error("a batch with too few buffers")]
     FewBuffers,
-    /// A buffer's place.
+    /// A buffer is outside the body of its message.
     #[error("a buffer outside the body of its IPC message")]
     BufferPlace,
-    /// A buffer's length.
+    /// A buffer is shorter than its array.
     #[error("a buffer shorter than its array")]
     BufferLength,
     /// A batch has fewer nodes than its columns need.
     #[error("a batch with too few field nodes")]
     FewNodes,
-    /// An array's nulls.
+    /// An array has more nulls than values.
     #[error("a null count above the length of its array")]
     NullCount,
-    /// An array's bitmap.
+    /// An array's validity bitmap is too short.
     #[error("a validity bitmap shorter than its array")]
     Validity,
-    /// A batch with views.
+    /// A batch with views lacks the number of their buffers.
     #[error("a batch without the buffer counts of its views")]
     NoViewCounts,
-    /// A list.
+    /// A list has no type of values.
     #[error("a list without a type of its values")]
     NoListType,
-    /// A structure.
+    /// A structure has another type.
     #[error("not a structure")]
     NoStructure,
-    /// An array that Arrow rejects.
+    /// Arrow rejects an array.
     #[error("{reason}")]
     Array {
-        /// What Arrow said.
+        /// The message of Arrow.
         reason: String,
     },
     /// A pointer leads to memory that holds no batch.
     #[error("shared memory without a batch")]
     NoSharedBatch,
-    /// A number of a pointer into shared memory.
+    /// A number in a pointer into shared memory is not decimal.
     #[error("{key} is not a decimal number")]
     PointerNumber {
         /// The key of the metadata.
         key: String,
     },
-    /// The header of a segment.
+    /// The header of a segment is invalid.
     #[error("the header of a shared memory segment: {0}")]
     Segment(#[from] SegmentHeader),
 }
 
-/// What is wrong with the header of a segment of shared memory.
+/// The faults of a shared memory segment's header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentHeader {
-    /// It is the header of another format.
+    /// The header has another format.
     #[error("it does not begin with VGIS")]
     Magic,
-    /// It has another version.
+    /// The header has another version.
     #[error("version {0}, expected {VERSION}")]
     Version(u32),
-    /// It belongs to a segment of another size.
+    /// The header states another size than the segment has.
     #[error("data_size is {data} in a segment of {size} bytes")]
     Size {
-        /// The bytes of data that it states.
+        /// The bytes of data that the header states.
         data: u64,
-        /// Bytes of the segment.
+        /// The bytes of the segment.
         size: u64,
     },
-    /// It has more allocations than there is room for.
+    /// The header counts more allocations than it has room for.
     #[error("{0} allocations, above the limit of {MOST}")]
     Count(usize),
-    /// An allocation's place.
+    /// An allocation is outside the data region, or overlaps another one.
     #[error("allocation {0} lies outside the data region or in another one")]
     Allocation(usize),
 }

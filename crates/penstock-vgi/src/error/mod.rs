@@ -13,8 +13,8 @@ pub use violation::Violation;
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by whose fault it is. After an error of a kind other than [`ErrorKind::Misuse`] the connection must
-/// be closed.
+/// The errors of this crate, by who is at fault. After an error of a kind other than
+/// [`ErrorKind::Misuse`], the connection must be closed.
 ///
 /// Failures of a method or a request are answered with a [`Failure`](crate::Failure) instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,13 +46,13 @@ pub enum Error {
     Column {
         /// The column.
         name: String,
-        /// Why not.
+        /// The reason.
         source: Box<Error>,
     },
     /// The compressor failed, through no fault of the input.
     #[error("a body cannot be compressed: {reason}")]
     Compression {
-        /// Message of the compressor.
+        /// The message of the compressor.
         reason: String,
     },
     /// The caller broke a rule.
@@ -61,7 +61,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return the kind of the error, which says who is at fault.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Malformed(_) => ErrorKind::Malformed,

@@ -1,13 +1,15 @@
-//! Bodies: zstd compression, and complete IPC streams.
+//! Bodies: zstd compression.
 
 use std::io::{Read, Write};
 
 use crate::error::{Error, Malformed, Result};
 
-/// The largest window that a body may ask for, as a power of two: 128 MiB, as in zstd's own tool without `--long`.
+/// The largest window that a body may request, as a power of two: 128 MiB, as in zstd's own tool
+/// without `--long`.
 const WINDOW: u32 = 27;
 
-/// Inflate a zstd body. The bytes are counted as they are produced, and exceeding the limit is an error.
+/// Inflate a zstd body. Fail as soon as the limit is exceeded, because bytes are counted as they
+/// are produced.
 pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
     let malformed = |error: std::io::Error| Malformed::Zstd { reason: error.to_string() };
     let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(malformed)?;
@@ -20,12 +22,14 @@ pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>> {
     Ok(inflated)
 }
 
-/// Of a longer body, a sample of this length from the middle is compressed first, as a test.
+/// The length of the sample: of a longer body, a sample from the middle is compressed first as a
+/// test.
 const SAMPLE: usize = 64 << 10;
 /// The smallest gain that is worth compressing: one part in this many.
 const GAIN: usize = 8;
 
-/// Compress the pieces into one zstd frame; `None` if that is hardly smaller, as with measured numbers.
+/// Compress the pieces into one zstd frame; return `None` if it is hardly smaller, as with measured
+/// numbers.
 pub fn compress(pieces: &[&[u8]], level: i32) -> Result<Option<Vec<u8>>> {
     let failed = |error: std::io::Error| Error::Compression { reason: error.to_string() };
     let worth = |bytes: &[u8], of: usize| bytes.len() <= of.saturating_sub(of / GAIN);

@@ -24,15 +24,15 @@ use crate::token::{Identity, Token};
 pub struct Resumed {
     /// The state, as it was passed to [`Call::finish`].
     pub state: Vec<u8>,
-    /// The ID of the stream; only dialect 0.10 has one.
+    /// The ID of the stream, which only dialect 0.10 has.
     pub stream_id: String,
     /// The output schema.
     pub output: SchemaRef,
     /// The input schema.
     pub input: SchemaRef,
-    /// The input, in its schema; for a cancelled stream, as it was received.
+    /// The input in its schema; for a cancelled stream, as received.
     pub batch: Batch,
-    /// Whether the client cancels the stream.
+    /// Whether the client has cancelled the stream.
     pub cancelled: bool,
 }
 
@@ -50,7 +50,7 @@ struct Open {
     encoder: Encoder,
     output: SchemaRef,
     input: SchemaRef,
-    /// The batch of an exchange, which waits for the token that is sent with it.
+    /// The batch of an exchange, which waits for the token to be sent with it.
     pending: Option<Batch>,
     /// The token, once it is known.
     token: Option<(&'static [u8], Vec<u8>)>,
@@ -63,13 +63,13 @@ pub struct Call {
     http_request: Request,
     /// The endpoint of the call.
     pub kind: Kind,
-    /// Its ID.
+    /// The call's ID.
     pub request_id: String,
     /// The method and its arguments.
     pub request: request::Request,
-    /// The state of the stream, for an exchange.
+    /// The state of the stream, if the call continues one.
     pub resumed: Option<Resumed>,
-    /// How many URLs are requested.
+    /// The number of requested URLs.
     pub urls: usize,
     identity: Identity,
     stream_id: String,
@@ -125,8 +125,8 @@ impl Call {
         self.logs.push(log);
     }
 
-    /// Return the log messages that wait for the next batch, as batches of its schema. A caller that stores that batch
-    /// elsewhere stores them with it, and then calls [`forget_logs`](Self::forget_logs).
+    /// Return the log messages that wait for the next batch, as batches of its schema. If you store
+    /// that batch elsewhere, store them with it, and then call [`forget_logs`](Self::forget_logs).
     pub fn waiting_logs(&self, schema: &SchemaRef) -> Vec<Batch> {
         let metadata = self.logs.iter().map(|log| log.metadata(&self.service.config.server_id, &self.request_id));
         metadata.map(|metadata| Batch::empty(schema, metadata)).collect()
@@ -162,7 +162,7 @@ impl Call {
         Ok(self.respond(200))
     }
 
-    /// Answer with URLs.
+    /// Answer with URLs for uploads.
     pub fn reply_urls(&mut self, urls: &[UploadUrl]) -> Result<Response> {
         if self.kind != Kind::UploadUrls {
             return Err(Misuse::NoUrlCall.into());
@@ -188,8 +188,8 @@ impl Call {
             }
             State::Open(open) => {
                 let Open { encoder, output, producer, .. } = *open;
-                // The reference package answers 200 for a producer that fails after its first batch, because its
-                // batches are valid.
+                // The reference package answers 200 if a producer fails after its first batch,
+                // because its batches are valid.
                 let inline = producer && self.service.config.dialect == Dialect::V0_10;
                 self.end_with(encoder, &output, failure)?;
                 Ok(self.respond(if inline { 200 } else { status }))
@@ -214,8 +214,8 @@ impl Call {
         if params || is_client_error { 400 } else { 500 }
     }
 
-    /// Open the answer of a stream, and write its header. Batches of a `producer` are written immediately; those of an
-    /// exchange are sent with the token.
+    /// Open the answer of a stream, and write its header. Batches of a `producer` are written
+    /// immediately; an exchange's batch is sent with the token.
     pub fn open(
         &mut self,
         output: &SchemaRef,
@@ -262,7 +262,8 @@ impl Call {
         (self.out.len() as u64) < max_stream_response_bytes.unwrap_or(Config::ANSWER)
     }
 
-    /// End the answer; with a state the client may continue the stream. `now` is in seconds since the Unix epoch.
+    /// End the answer; with a state, the client may continue the stream. `now` is in seconds since
+    /// the Unix epoch.
     pub fn finish(&mut self, state: Option<Vec<u8>>, now: u64) -> Result<Response> {
         if let Some(state) = state {
             self.seal(state, now)?;
@@ -270,7 +271,8 @@ impl Call {
         self.close()
     }
 
-    /// Make the token with which the client may continue; from here on it is part of the batch of an exchange.
+    /// Make the token with which the client may continue the stream, and add it to the batch of an
+    /// exchange.
     pub fn seal(&mut self, state: Vec<u8>, now: u64) -> Result<()> {
         let State::Open(open) = &self.state else { return Err(Misuse::NoStream.into()) };
         let (name, value) = self.token(state, &open.output, &open.input, now)?;
@@ -287,7 +289,7 @@ impl Call {
         matches!(&self.state, State::Open(open) if open.producer)
     }
 
-    /// Return the batch of an exchange, which is sent with the end of the answer.
+    /// Return the batch of an exchange, which is sent at the end of the answer.
     pub fn pending(&self) -> Option<&Batch> {
         match &self.state {
             State::Open(open) => open.pending.as_ref(),
@@ -295,7 +297,8 @@ impl Call {
         }
     }
 
-    /// Replace the batch of an exchange, which is stored elsewhere, by a pointer, which also carries the token.
+    /// Replace the batch of an exchange, which is stored elsewhere, with a pointer that also has
+    /// the token.
     pub fn replace_pending(&mut self, pointer: Batch) {
         if let State::Open(open) = &mut self.state {
             open.pending = Some(pointer);
@@ -325,7 +328,7 @@ impl Call {
         Ok(self.respond(200))
     }
 
-    /// Return the key and the value of a token in the form of the dialect.
+    /// Return the key and the value of a token, in the form of the dialect.
     fn token(
         &self,
         state: Vec<u8>,

@@ -14,10 +14,10 @@ use crate::limits::Limits;
 use crate::metadata::{Metadata, key};
 use crate::request;
 
-/// How many bytes of a response that is not Arrow an error message shows.
+/// The number of bytes that an error message shows of a response that is not Arrow.
 const SHOWN: usize = 200;
 
-/// The token of a stream: opaque, and sent back under the key with which it was received.
+/// The opaque token of a stream, which is sent back under the key with which it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamToken {
     name: &'static [u8],
@@ -33,15 +33,15 @@ impl StreamToken {
     }
 }
 
-/// Return the body that calls a method.
+/// Return the body of a request that calls a method.
 pub fn request_body(method: &str, params: Batch, metadata: Metadata) -> Result<Output> {
     let mut out = Output::new();
     request::write(method, params, metadata, &mut out)?;
     Ok(out)
 }
 
-/// Return the body that continues a stream: an input, or the empty batch of a producer's tick; `cancel` ends the
-/// stream.
+/// Return the body of a request that continues a stream, with an input or with the empty batch of a
+/// producer's tick; `cancel` ends the stream.
 pub fn exchange_body(mut batch: Batch, token: &StreamToken, cancel: bool) -> Result<Output> {
     batch.metadata.set(token.name, token.value.clone());
     if cancel {
@@ -60,7 +60,7 @@ pub enum RequestKind {
     Call,
     /// The start of a stream that begins with a header.
     Header,
-    /// An input: the batch with the token is its answer, even without rows.
+    /// An input. The batch with the token is its answer, even without rows.
     Input,
 }
 
@@ -76,7 +76,7 @@ pub struct ResponseContent {
 }
 
 impl ResponseContent {
-    /// Return a response that is a failure.
+    /// Return a failure as the content of a response.
     fn failed(kind: &str, message: &str) -> Self {
         // A failure that no server has written has no class name before its text.
         let failure = Failure { message: message.to_owned(), traceback: String::new(), ..Failure::new(kind, message) };

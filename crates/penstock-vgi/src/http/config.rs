@@ -21,27 +21,27 @@ pub struct Config {
     pub seed: u64,
     /// The prefix of the paths: `/vgi`, or empty.
     pub prefix: String,
-    /// The key of tokens; all servers of a fleet share one.
+    /// The key of tokens, shared by all servers of a fleet.
     pub signing_key: Vec<u8>,
-    /// How many seconds a token is valid; 0 means no expiry.
+    /// The number of seconds for which a token is valid; 0 means no expiry.
     pub token_ttl: u64,
-    /// The most bytes of a body, compressed or not. If set, clients are told.
+    /// The most bytes of a body, compressed or not. If set, it is announced to clients.
     pub max_request_bytes: Option<u64>,
     /// The size after which the answer of a producer is cut off.
     pub max_stream_response_bytes: Option<u64>,
-    /// Whether a producer fills its answers in dialect 0.10 too, because some other limit ends them.
+    /// Whether a producer fills its answers in dialect 0.10 too, because another limit ends them.
     pub fills: bool,
     /// The zstd level for clients that accept it; `None` disables compression.
     pub compression_level: Option<i32>,
-    /// The origins whose pages may call; `*` allows all.
+    /// The origins whose pages may make calls; `*` allows all.
     pub cors_origins: Vec<String>,
-    /// How many seconds a browser may cache that.
+    /// The number of seconds for which a browser may cache the permission.
     pub cors_max_age: Option<u64>,
     /// Whether to serve `GET PREFIX/health`.
     pub health: bool,
     /// Whether to serve `GET PREFIX`.
     pub landing_page: bool,
-    /// Whether to serve `GET PREFIX/describe`, where the service is described.
+    /// Whether to serve `GET PREFIX/describe`, the description of the service.
     pub describe_page: bool,
     /// Whether a missing path is answered with a page instead of a line of text.
     pub not_found_page: bool,
@@ -49,11 +49,12 @@ pub struct Config {
     pub repo_url: Option<String>,
     /// Whether pages require authentication.
     pub guarded_pages: bool,
-    /// Paths, without the prefix, whose GET the application answers.
+    /// The paths, without the prefix, whose GET requests the application answers.
     pub own_pages: Vec<String>,
-    /// Whether to serve `POST PREFIX/__upload_url__/init`, where clients get URLs for requests that are too large.
+    /// Whether to serve `POST PREFIX/__upload_url__/init`, which issues URLs for requests that are
+    /// too large.
     pub upload_urls: bool,
-    /// The most bytes of an upload. If set, clients are told.
+    /// The most bytes of an upload. If set, it is announced to clients.
     pub max_upload_bytes: Option<u64>,
 }
 
@@ -63,9 +64,9 @@ impl Config {
     /// The default size after which the answer of a producer is cut off: 64 MiB.
     pub const ANSWER: u64 = 64 << 20;
 
-    /// Make the configuration of a service in the specification's dialect at the root, with public pages and without
-    /// CORS, compression, uploads or additional limits. A token is valid for an hour, and the IDs of requests start
-    /// from seed 1.
+    /// Make the configuration of a service in the specification's dialect at the root, with public
+    /// pages and without CORS, compression, uploads or additional limits. A token is valid for an
+    /// hour, and the IDs of requests use seed 1.
     pub fn new(server_id: impl Into<String>, signing_key: impl Into<Vec<u8>>) -> Self {
         Self {
             server_id: server_id.into(),

@@ -28,17 +28,17 @@ pub use route::Kind;
 pub use service::Service;
 pub use uploads::{UPLOAD_URL, UploadUrl, read_upload_urls, upload_request};
 
-/// The content type of all requests, and of all responses that are Arrow.
+/// The content type of all requests, and of all responses in Arrow.
 pub const ARROW: &str = "application/vnd.apache.arrow.stream";
-/// Dialect 0.10: the response is an error although its status is 200.
+/// The header that marks a response as an error although its status is 200 (dialect 0.10).
 pub const RPC_ERROR: &str = "X-VGI-RPC-Error";
-/// The largest request body that a server accepts.
+/// The header with the largest request body that a server accepts.
 pub const MAX_REQUEST_BYTES: &str = "VGI-Max-Request-Bytes";
-/// Whether a server issues URLs for uploading requests.
+/// The header that says whether a server issues URLs for uploading requests.
 pub const UPLOAD_URLS: &str = "VGI-Upload-URL-Support";
-/// The most bytes of an upload.
+/// The header with the most bytes of an upload.
 pub const MAX_UPLOAD_BYTES: &str = "VGI-Max-Upload-Bytes";
-/// The ID that correlates a request with its response.
+/// The header with the ID that correlates a request with its response.
 pub const REQUEST_ID: &str = "X-Request-ID";
 
 /// Headers in the order of the wire; their names are case-insensitive.
@@ -51,7 +51,7 @@ impl Headers {
         Self(Vec::new())
     }
 
-    /// Return the first value of a name.
+    /// Return the first value of a header.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
@@ -66,7 +66,7 @@ impl Headers {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Return whether a header that is a list contains a word.
+    /// Return whether a list header contains a word.
     fn lists(&self, name: &str, word: &str) -> bool {
         self.0.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).any(|(_, value)| {
             value.split(',').any(|each| {
@@ -83,27 +83,27 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// A request, as a web server passes it in.
+/// A request from a web server.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// `POST`, ...
+    /// The HTTP method, such as `POST`.
     pub method: String,
     /// The path, decoded, without the query.
     pub path: String,
-    /// Its fields.
+    /// The request's headers.
     pub headers: Headers,
-    /// The body or its beginning; one byte more than the limit means that it is too large.
+    /// The body or its beginning; one byte more than the limit means that the body is too large.
     pub body: Vec<u8>,
 }
 
 /// An answer.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
-    /// 200, ...
+    /// The status, such as 200.
     pub status: u16,
-    /// Its headers, without the length.
+    /// The response's headers, without the length.
     pub headers: Headers,
-    /// The body in pieces; large ones share the memory of the arrays.
+    /// The body in pieces; large pieces share the memory of the arrays.
     pub body: Vec<Buffer>,
 }
 
@@ -113,7 +113,7 @@ impl Response {
         Self { status, headers, body: vec![Buffer::from_vec(text.into())] }
     }
 
-    /// Return how many bytes the body has.
+    /// Return the number of bytes of the body.
     pub fn len(&self) -> usize {
         self.body.iter().map(Buffer::len).sum()
     }
@@ -123,7 +123,7 @@ impl Response {
         self.len() == 0
     }
 
-    /// Return the body as one piece.
+    /// Return the body in one piece.
     pub fn concat(&self) -> Vec<u8> {
         self.body.iter().map(Buffer::as_slice).collect::<Vec<_>>().concat()
     }

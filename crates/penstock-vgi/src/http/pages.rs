@@ -1,4 +1,4 @@
-//! The pages of a service for people with a browser.
+//! The pages of a service for people who use a browser.
 
 use std::fmt::Write as _;
 
@@ -24,18 +24,18 @@ fn page(status: u16, title: &str, body: &str) -> Response {
 }
 
 fn source(config: &Config) -> String {
-    // Only a web address becomes a link.
+    // Other schemes, such as `javascript:`, must not become links.
     let web = config.repo_url.as_deref().filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     web.map_or_else(String::new, |url| format!("<p><a href=\"{}\">Source</a></p>\n", escape(url)))
 }
 
-/// `GET PREFIX/health`.
+/// Return the response to `GET PREFIX/health`.
 pub(super) fn health(config: &Config, protocol: &str) -> Response {
     let body = serde_json::json!({"status": "ok", "server_id": config.server_id, "protocol": protocol});
     Response::text(200, "application/json", body.to_string())
 }
 
-/// `GET PREFIX`.
+/// Return the response to `GET PREFIX`.
 pub(super) fn landing(config: &Config, protocol: &str) -> Response {
     let mut body = format!(
         "<p>This is a service of vgi-rpc: its methods are called with Arrow batches.</p>\n<p>Server <code>{}</code></p>\n",
@@ -49,7 +49,7 @@ pub(super) fn landing(config: &Config, protocol: &str) -> Response {
     page(200, protocol, &body)
 }
 
-/// `GET PREFIX/describe`.
+/// Return the response to `GET PREFIX/describe`.
 pub(super) fn describe(config: &Config, protocol: &Protocol) -> Response {
     let mut body = String::from("<dl>\n");
     for method in protocol.methods() {
@@ -82,7 +82,7 @@ pub(super) fn not_found(config: &Config, protocol: &str) -> Response {
     page(404, "404: there is nothing here", &body)
 }
 
-/// Return the page for a caller without authorization, in dialect 0.10.
+/// Return the page for an unauthorized caller, in dialect 0.10.
 pub(super) fn unauthorized(message: &str) -> Response {
     page(401, "401: unauthorized", &format!("<p>{}</p>\n", escape(message)))
 }

@@ -21,32 +21,32 @@ use crate::protocol::{DESCRIBE, Dialect, MethodKind};
 use crate::request::{self, Parsed, Rejection};
 use crate::token::{Identity, Refused, Token};
 
-/// Longer request IDs, and those that are not plain text, are replaced.
+/// The length above which a request ID is replaced, as is one that is not plain text.
 const LONGEST_ID: usize = 128;
 
 /// The result of beginning a request.
 pub enum RequestStart {
-    /// The request has its response.
+    /// The response to the request.
     Done(Response),
-    /// The request calls a method, once the caller is authenticated.
+    /// The request calls a method, after the caller is authenticated.
     Call(Box<Pending>),
 }
 
-/// A request for a method, from a caller that is not authenticated yet.
+/// A request for a method, whose caller is not authenticated yet.
 pub struct Pending {
     service: Arc<Service>,
     request: Request,
     method: String,
     kind: Kind,
     request_id: String,
-    /// The first batch of the body, once it was decoded.
+    /// The first batch of the body, once it has been decoded.
     first: Option<std::result::Result<Batch, Refusal>>,
     page: Option<Page>,
 }
 
-/// The page that a GET gets in place of a method's answer.
+/// The page with which a GET is answered instead of a method's result.
 enum Page {
-    /// A page that is ready, for authenticated callers.
+    /// A finished page for authenticated callers.
     Made(Response),
     /// A page that the application makes.
     Own,
@@ -112,7 +112,7 @@ impl Service {
         let route = self.route(&request.path);
         let guarded = match route {
             Route::Landing | Route::Describe => reads,
-            // An unauthenticated caller does not learn which paths are missing either.
+            // Unauthenticated callers must not learn which paths are missing either.
             Route::Nothing => request.method != "OPTIONS",
             Route::Method(..) | Route::Health | Route::Capabilities => false,
         };
@@ -136,7 +136,8 @@ impl Pending {
         self.page.is_some()
     }
 
-    /// Add the body, which may arrive after authentication. Fails with the response to a body that is too large.
+    /// Add the body, which may arrive after authentication. If it is too large, return the response
+    /// as the error.
     pub fn receive(mut self: Box<Self>, body: Vec<u8>) -> std::result::Result<Box<Self>, Response> {
         if body.len() as u64 > self.service.max_body() {
             return Err(self.too_large());
@@ -225,7 +226,8 @@ impl Pending {
     }
 
     /// Return the pointer in the request, if its values are behind a URL. Pass the fetched batch to
-    /// [`resolved`](Self::resolved) before [`accept`](Self::accept). A request without a valid token gets `None`.
+    /// [`resolved`](Self::resolved) before [`accept`](Self::accept). Return `None` for a
+    /// continuation without a valid token.
     pub fn pointer(&mut self, identity: &Identity, now: u64) -> Option<&Batch> {
         let found = self.service.protocol.find(&self.method).is_some();
         if !found || self.first.is_some() {
@@ -237,7 +239,7 @@ impl Pending {
             batch.class() == Class::External
                 && (self.kind != Kind::Exchange || self.token(&mut batch, identity, now).is_ok())
         });
-        // An invalid body is rejected when the call is accepted.
+        // `accept` rejects an invalid body.
         let first = self.first.insert(first);
         first.as_ref().ok().filter(|_| pointer)
     }
@@ -247,7 +249,7 @@ impl Pending {
         self.first = Some(Ok(batch));
     }
 
-    /// Return the response if the batch behind the pointer cannot be fetched.
+    /// Return the response to a request whose pointer cannot be followed.
     pub fn unresolved(self, failure: &Failure) -> Response {
         let response = self.service.failure(400, self.service.protocol.empty_schema(), failure, &self.request_id);
         self.done(response)
@@ -296,7 +298,7 @@ impl Pending {
         }
     }
 
-    /// Return the first batch of the body. Further batches are tolerated, as on a pipe.
+    /// Return the first batch of the body. Tolerate further batches, as on a pipe.
     fn first_batch(&mut self) -> std::result::Result<Batch, Refusal> {
         let refused =
             |error: &Error| -> Refusal { Box::new((400, None, Failure::new("ProtocolError", &error.to_string()))) };
@@ -306,7 +308,8 @@ impl Pending {
         let bytes = match coding.map(str::trim) {
             None | Some("" | "identity") => bytes,
             Some("zstd") => body::inflate(&bytes, self.service.max_body()).map_err(|error| -> Refusal {
-                // A body over the limit gets 413, whether that is noticed before or after decompression.
+                // A body over the limit gets 413, whether the excess shows before or after
+                // decompression.
                 let status = if error.kind() == ErrorKind::Limit { 413 } else { 400 };
                 Box::new((status, None, Failure::new("ProtocolError", &error.to_string())))
             })?,

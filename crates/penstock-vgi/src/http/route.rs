@@ -1,6 +1,6 @@
 //! The endpoints of a service.
 
-/// Which endpoint was called.
+/// The endpoint of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `PREFIX/METHOD`.

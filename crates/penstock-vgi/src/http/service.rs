@@ -19,12 +19,12 @@ use crate::ipc::{self, Batch, Output};
 use crate::protocol::{Dialect, Protocol};
 use crate::token::Signer;
 
-/// Shorter responses are not worth compressing.
+/// The size below which a response is not worth compressing.
 const WORTH: usize = 1 << 10;
-/// How long a client may cache the server's capabilities, in seconds.
+/// The caching of the server's capabilities by clients: 300 seconds.
 const KEEP: &str = "public, max-age=300";
 
-/// A service. One value handles all requests, and its only state is a counter.
+/// A service, which handles all requests; its only state is a counter.
 pub struct Service {
     pub(super) protocol: Arc<Protocol>,
     pub(super) config: Config,
@@ -116,7 +116,8 @@ impl Service {
         self.arrow(status, out)
     }
 
-    /// Return an Arrow response. The reference package never sends 500, because proxies discard such bodies.
+    /// Return an Arrow response. The reference package never sends 500, because proxies discard the
+    /// bodies.
     pub(super) fn arrow(&self, status: u16, mut out: Output) -> Response {
         let mut headers: Headers = [("Content-Type", ARROW)].into_iter().collect();
         let hidden = status == 500 && self.config.dialect == Dialect::V0_10;
@@ -126,8 +127,8 @@ impl Service {
         Response { status: if hidden { 200 } else { status }, headers, body: out.take() }
     }
 
-    /// Add what every response has: its ID, the server's capabilities, CORS headers, and zstd for clients that accept
-    /// it.
+    /// Add the parts of every response: its ID, the server's capabilities, CORS headers, and zstd
+    /// for clients that accept it.
     pub(super) fn finish_response(
         &self,
         mut response: Response,
@@ -150,7 +151,7 @@ impl Service {
             response.headers.push("Allow", "GET, POST, OPTIONS");
             response.headers.push("Cache-Control", KEEP);
         }
-        // RFC 9110, 12.5.3: the codings that a request to this server may have.
+        // The codings that a request to this server may have (RFC 9110, section 12.5.3).
         response.headers.push("Accept-Encoding", "zstd");
         self.allow_origin(&mut response, request);
         response

@@ -1,4 +1,5 @@
-//! URLs to which a client uploads what is too large for a request (section 10, "Upload URL generation").
+//! URLs to which a client uploads requests that are too large (section 10, "Upload URL
+//! generation").
 
 use std::sync::{Arc, LazyLock};
 
@@ -13,7 +14,7 @@ use crate::ipc::{Batch, Output};
 use crate::metadata::{Metadata, REQUEST_VERSION, key};
 use crate::request;
 
-/// The method that issues them.
+/// The method that issues the URLs.
 pub const UPLOAD_URL: &str = "__upload_url__";
 /// The most URLs that a client may request in one call.
 const MOST: i64 = 100;
@@ -30,11 +31,11 @@ static ANSWER: LazyLock<SchemaRef> = LazyLock::new(|| {
 /// The two URLs of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadUrl {
-    /// The URL for uploading it.
+    /// The URL for uploading the object.
     pub upload: String,
-    /// The URL for fetching it.
+    /// The URL for fetching the object.
     pub download: String,
-    /// When they expire, in microseconds since the Unix epoch.
+    /// The time at which both expire, in microseconds since the Unix epoch.
     pub expires_at: i64,
 }
 
@@ -43,7 +44,7 @@ pub(super) fn schema() -> &'static SchemaRef {
     &ANSWER
 }
 
-/// Return how many URLs a request wants, clamped to the allowed range.
+/// Return the number of URLs that a request asks for, clamped to the allowed range.
 pub(super) fn count(batch: &Batch) -> Result<usize, Failure> {
     if batch.metadata.get(key::METHOD) != Some(UPLOAD_URL.as_bytes()) {
         return Err(Failure::new("TypeError", "Method mismatch: expected '__upload_url__'"));
@@ -57,7 +58,7 @@ pub(super) fn count(batch: &Batch) -> Result<usize, Failure> {
     Ok(usize::try_from(count.value(0).clamp(1, MOST)).unwrap_or(1))
 }
 
-/// Return the body that requests them.
+/// Return the body of a request for URLs.
 pub fn upload_request(count: i64) -> Result<Output> {
     let schema = Arc::new(Schema::new(vec![Field::new("count", DataType::Int64, false)]));
     let column: ArrayRef = Arc::new(Int64Array::from(vec![count]));
@@ -66,7 +67,7 @@ pub fn upload_request(count: i64) -> Result<Output> {
     Ok(out)
 }
 
-/// Return the answer, with a row for each.
+/// Return the answer, with one row per URL pair.
 pub(super) fn answer(urls: &[UploadUrl]) -> Batch {
     let text =
         |pick: fn(&UploadUrl) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(urls.iter().map(pick))) };

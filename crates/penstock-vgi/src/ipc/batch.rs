@@ -8,19 +8,19 @@ use crate::error::{Misuse, Result};
 
 /// A record batch with its custom metadata.
 ///
-/// It is not a [`RecordBatch`], because peers send nulls in fields that their schema declares as not null. Here the
-/// schema is the declared one, and the columns are the received ones.
+/// It is not a [`RecordBatch`], because peers send nulls in fields that their schema declares as
+/// not null. Here the schema is the declared one, and the columns are the received ones.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// The schema of its stream.
+    /// The schema of the batch's stream.
     pub schema: SchemaRef,
-    /// An array for each field.
+    /// One array per field.
     pub columns: Vec<ArrayRef>,
-    /// How many rows there are, even if there is no column.
+    /// The number of rows, which counts even without columns.
     pub rows: usize,
     /// The custom metadata.
     pub metadata: Metadata,
-    /// How many bytes its body had on the wire, if it was received.
+    /// The number of bytes of the body on the wire, if the batch was received.
     pub bytes: u64,
 }
 
@@ -30,7 +30,7 @@ impl Batch {
         Self { schema, columns, rows, metadata: Metadata::new(), bytes: 0 }
     }
 
-    /// Make a batch without rows: it carries logs, errors, pointers or tokens.
+    /// Make a batch without rows, for logs, errors, pointers or tokens.
     pub fn empty(schema: &SchemaRef, metadata: Metadata) -> Self {
         let columns = schema.fields().iter().map(|field| arrow_array::new_empty_array(field.data_type())).collect();
         Self { metadata, ..Self::new(Arc::clone(schema), columns, 0) }
@@ -42,18 +42,20 @@ impl Batch {
         Self { metadata, ..self }
     }
 
-    /// Return the column of a name.
+    /// Return the column with this name.
     pub fn column(&self, name: &str) -> Option<&ArrayRef> {
         self.schema.fields().iter().zip(&self.columns).find(|(field, _)| field.name() == name).map(|(_, column)| column)
     }
 
-    /// Return how many bytes its columns need; of buffers shared with other rows, only this batch's part.
+    /// Return the bytes that its columns need. Of buffers shared with other rows, count only this
+    /// batch's part.
     pub fn memory(&self) -> usize {
         let needed = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or_default();
         self.columns.iter().map(needed).sum()
     }
 
-    /// Convert it for Arrow. Fields that are declared as not null but contain nulls become nullable.
+    /// Convert the batch for Arrow. Fields that are declared as not null but contain nulls become
+    /// nullable.
     pub fn to_record_batch(&self) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         if let Ok(batch) = RecordBatch::try_new_with_options(Arc::clone(&self.schema), self.columns.clone(), &options) {

@@ -1,5 +1,5 @@
-//! The columns of a record batch, read from an untrusted body: every offset and length is checked here, before the body
-//! is sliced. Nothing is copied, unless a buffer is misaligned for its type.
+//! The columns of a record batch in an untrusted body. Every offset and length is checked here,
+//! before the body is sliced. Only a buffer that is misaligned for its type is copied.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::schema::Column;
 use crate::error::{Error, Malformed, Result};
 use crate::limits::Limits;
 
-/// The dictionaries of a stream, by their IDs.
+/// The dictionaries of a stream, by ID.
 pub(super) type Dictionaries = HashMap<i64, ArrayRef>;
 
 /// Read the columns of one batch.
@@ -77,7 +77,7 @@ impl ColumnReader<'_> {
         Ok(self.body.slice_with_length(offset, length))
     }
 
-    /// Return the next node: the length of an array, and its null count.
+    /// Return the next node: an array's length and its null count.
     fn node(&mut self) -> Result<(usize, usize)> {
         let node = self.nodes.next().ok_or(Malformed::FewNodes)?;
         let length = count(node.length(), self.limits)?;
@@ -85,7 +85,7 @@ impl ColumnReader<'_> {
         Ok((length, nulls.ok_or(Malformed::NullCount)?))
     }
 
-    /// Return a validity bitmap if there are nulls.
+    /// Return a validity bitmap, or `None` if there are no nulls.
     fn validity(&mut self, length: usize, nulls: usize) -> Result<Option<Buffer>> {
         let bitmap = self.buffer()?;
         if nulls == 0 {
@@ -171,7 +171,7 @@ impl ColumnReader<'_> {
         Ok(Arc::new(made.map_err(|error| Malformed::Array { reason: error.to_string() })?))
     }
 
-    /// Return the offsets of a list. A writer may omit all of them if there are no values.
+    /// Return the offsets of a list. A writer may omit all offsets if there are no values.
     fn offsets(&mut self, data_type: &DataType, length: usize) -> Result<Buffer> {
         let large = matches!(data_type, DataType::LargeList(_) | DataType::LargeUtf8 | DataType::LargeBinary);
         let width = if large { size_of::<i64>() } else { size_of::<i32>() };
@@ -183,7 +183,8 @@ impl ColumnReader<'_> {
     }
 }
 
-/// Return a buffer cut to `count` values of one width, because Arrow panics at a partial value after the last one.
+/// Return a buffer cut to `count` values of one width, because Arrow panics at a trailing partial
+/// value.
 fn whole(buffer: &Buffer, count: usize, width: usize) -> Result<Buffer> {
     let bytes = count.checked_mul(width).filter(|bytes| *bytes <= buffer.len());
     let bytes = bytes.ok_or(Malformed::BufferLength)?;

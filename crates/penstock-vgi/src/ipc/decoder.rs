@@ -1,4 +1,4 @@
-//! Decodes bytes of IPC streams into schemas and batches (section 2).
+//! Decoding the bytes of IPC streams into schemas and batches (section 2).
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::Metadata;
 use crate::error::{Error, Malformed, Result};
 use crate::limits::Limits;
 
-/// Four bytes 0xFF, and four with the length of the head.
+/// The prefix of a message: four bytes 0xFF, and four with the length of the head.
 const PREFIX: usize = 8;
 const CONTINUATION: [u8; 4] = [0xFF; 4];
-/// The buffer for heads and small bodies; a larger body is read into separate memory.
+/// The size of the buffer for heads and small bodies; a larger body is read into separate memory.
 const BUFFER: usize = 64 << 10;
 
 /// An item of a stream.
@@ -28,17 +28,18 @@ const BUFFER: usize = 64 << 10;
 pub enum Item {
     /// A stream begins.
     Schema(SchemaRef),
-    /// A batch of it.
+    /// A batch of the stream.
     Batch(Batch),
     /// The stream has ended.
     End,
 }
 
-/// Reads consecutive IPC streams on one connection.
+/// A decoder of consecutive IPC streams on one connection.
 ///
-/// Bytes are read into [`space`](Self::space), and [`advance`](Self::advance) says how many. The body of a large batch
-/// is received in the memory that its arrays will use, and that memory is reused for a later body once the arrays are
-/// dropped. Memory is allocated only after a length has passed its limit.
+/// The caller reads bytes into [`space`](Self::space), and passes their number to
+/// [`advance`](Self::advance). The body of a large batch is received in the memory that its arrays
+/// will use; a later body reuses that memory once the arrays are dropped. Memory is allocated only
+/// after a length has passed its limit.
 ///
 /// ```text
 /// ── prefix ──▶ head ──▶ body ──▶ (item) ── prefix ──▶ …
@@ -63,7 +64,7 @@ enum State {
     Head(usize),
     /// The head was read, and the body is being received.
     Body(Box<Message>),
-    /// An error was returned; nothing can be read any more.
+    /// An error was returned, and no more messages can be read.
     Failed(Error),
 }
 
@@ -89,12 +90,13 @@ impl Decoder {
         Self { limits, buffer: Vec::new(), start: 0, end: 0, state: State::Prefix, stream: None, pool: Pool::default() }
     }
 
-    /// Return whether no stream has begun, or the last one has ended, and no bytes are buffered.
+    /// Return whether no stream is open and no bytes are buffered.
     fn is_between_streams(&self) -> bool {
         self.stream.is_none() && matches!(self.state, State::Prefix) && self.start == self.end
     }
 
-    /// Return where to read the next bytes; never empty. It is the rest of a body, or space for more than one message.
+    /// Return the space for the next bytes, which is never empty: the rest of a body, or space for
+    /// more than one message.
     pub fn space(&mut self) -> &mut [u8] {
         let wanted = self.wanted();
         if let State::Body(message) = &mut self.state {
@@ -114,8 +116,8 @@ impl Decoder {
         self.buffer.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Return how many bytes are missing until there is an item; at least 1. A caller that reads no more than this
-    /// never reads beyond the end of a stream.
+    /// Return the number of bytes missing until the next item, at least 1. A caller that reads no
+    /// more than this never reads beyond the end of a stream.
     pub fn wanted(&self) -> usize {
         let have = self.end.saturating_sub(self.start);
         match &self.state {
@@ -127,7 +129,7 @@ impl Decoder {
         .max(1)
     }
 
-    /// Record that this many bytes were put into [`space`](Self::space).
+    /// Record that this many bytes were written to [`space`](Self::space).
     pub fn advance(&mut self, count: usize) {
         if let State::Body(message) = &mut self.state {
             message.filled = message.filled.saturating_add(count).min(message.body.len());
@@ -163,7 +165,8 @@ impl Decoder {
         }
     }
 
-    /// Return the next item, if its bytes have arrived. After an error only that error is returned.
+    /// Return the next item, if its bytes have arrived. After an error, return the same error
+    /// again.
     pub fn poll_item(&mut self) -> Result<Option<Item>> {
         let polled = self.poll();
         if let Err(error) = &polled {
@@ -207,7 +210,7 @@ impl Decoder {
         }
     }
 
-    /// Return the range of this many bytes, if they have arrived.
+    /// Return the range of the next `count` bytes, if they have arrived.
     fn take(&mut self, count: usize) -> Option<std::ops::Range<usize>> {
         let end = self.start.checked_add(count).filter(|end| *end <= self.end)?;
         Some(std::mem::replace(&mut self.start, end)..end)
@@ -225,7 +228,8 @@ impl Decoder {
         Ok(length as usize)
     }
 
-    /// Return a message with memory for its body, and with the part of the body that has arrived.
+    /// Return a message with memory for its body, and with the part of the body that has already
+    /// arrived.
     fn message(&mut self, mut head: Vec<u8>) -> Result<Message> {
         let metadata = take_custom_metadata(&mut head, &self.limits)?;
         let length = parse(&head)?.bodyLength();
@@ -242,8 +246,8 @@ impl Decoder {
         Ok(Message { head, metadata, body, filled: here })
     }
 
-    /// Decode messages that are complete in memory, up to the end of a stream or of the memory, without copying their
-    /// bodies. Return how many bytes they have.
+    /// Decode messages that are complete in memory, up to the end of a stream or of the memory,
+    /// without copying their bodies. Return the number of decoded bytes.
     pub(super) fn in_place(&mut self, bytes: &Buffer, on_item: &mut dyn FnMut(Item)) -> Result<usize> {
         let outside = || Malformed::MessageEnd;
         let mut at = 0_usize;

@@ -1,4 +1,4 @@
-//! Encodes schemas and batches as the bytes of an IPC stream (section 2).
+//! Encoding schemas and batches as the bytes of an IPC stream (section 2).
 
 use arrow_buffer::Buffer;
 use arrow_ipc::writer::StreamEncoder;
@@ -12,12 +12,13 @@ use crate::error::{Malformed, Misuse, Result};
 
 /// The end of a stream (appendix A).
 pub const END: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
-/// Smaller buffers are copied together, which costs less than a separate slice in a write.
+/// The size up to which buffers are copied together, which costs less than a separate slice in a
+/// write.
 const SMALL: usize = 16 << 10;
-/// Heads are padded so that bodies begin at a multiple of this.
+/// The alignment of bodies, for which heads are padded.
 const ALIGNMENT: usize = 8;
 
-/// Bytes to write: pieces in order; large ones share the memory of the arrays.
+/// Bytes to write, in ordered pieces; large pieces share the memory of the arrays.
 #[derive(Debug, Default)]
 pub struct Output {
     done: Vec<Buffer>,
@@ -31,7 +32,7 @@ impl Output {
         Self::default()
     }
 
-    /// Return how many bytes there are.
+    /// Return the number of bytes.
     pub const fn len(&self) -> usize {
         self.length
     }
@@ -63,14 +64,14 @@ impl Output {
         }
     }
 
-    /// Take the pieces; the output is empty afterwards.
+    /// Take the pieces, and leave the output empty.
     pub fn take(&mut self) -> Vec<Buffer> {
         self.seal();
         self.length = 0;
         std::mem::take(&mut self.done)
     }
 
-    /// Take all bytes as one piece; the output is empty afterwards.
+    /// Take all bytes as one piece, and leave the output empty.
     pub fn concat(&mut self) -> Vec<u8> {
         if self.done.is_empty() {
             self.length = 0;
@@ -80,18 +81,19 @@ impl Output {
     }
 }
 
-/// Writes one IPC stream.
+/// An encoder of one IPC stream.
 pub struct Encoder {
     stream: StreamEncoder,
 }
 
 impl Encoder {
-    /// Begin a stream with batches of a schema. Nothing is written before the first batch or the end.
+    /// Begin a stream of batches with this schema. Write nothing before the first batch or the end.
     pub fn new(schema: &Schema) -> Result<Self> {
         Ok(Self { stream: StreamEncoder::try_new(schema).map_err(unwritable)? })
     }
 
-    /// Append a batch, preceded by the schema if it is the first, and by the dictionaries that it needs.
+    /// Append a batch, after the schema if it is the first, and after the dictionaries that it
+    /// needs.
     pub fn batch(&mut self, batch: &Batch, out: &mut Output) -> Result<()> {
         let parts = self.stream.encode(&batch.to_record_batch()?).map_err(unwritable)?;
         let mut parts = parts.into_iter().filter(|part| !part.is_empty()).peekable();
@@ -121,7 +123,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// End the stream; without a batch this also writes the schema.
+    /// End the stream. If there was no batch, write the schema first.
     pub fn finish(self, out: &mut Output) -> Result<()> {
         self.stream.finish().map_err(unwritable)?.iter().for_each(|part| out.bytes(part));
         Ok(())
@@ -144,7 +146,7 @@ fn head_length(prefix: &[u8]) -> Result<usize> {
     Ok(u32::from_le_bytes(*length.ok_or(Malformed::MessageLength)?) as usize)
 }
 
-/// Write a head after its prefix, padded.
+/// Write a head with its prefix and padding.
 fn head(bytes: &[u8], out: &mut Output) {
     let padding = bytes.len().wrapping_neg() % ALIGNMENT;
     let length = u32::try_from(bytes.len().saturating_add(padding)).unwrap_or(u32::MAX);
@@ -154,7 +156,8 @@ fn head(bytes: &[u8], out: &mut Output) {
     out.bytes([0; ALIGNMENT].get(..padding).unwrap_or_default());
 }
 
-/// Rebuild the message with custom metadata, whose values may be any bytes; Arrow's types do not allow that.
+/// Rebuild the message with custom metadata whose values may be any bytes, which Arrow's types do
+/// not allow.
 fn with_metadata(message: fb::Message<'_>, batch: fb::RecordBatch<'_>, metadata: &Metadata) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let pairs: Vec<_> = metadata

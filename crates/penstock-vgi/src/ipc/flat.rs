@@ -1,7 +1,8 @@
 //! A parser for the custom metadata of a message.
 //!
-//! The stock reader requires UTF-8 there and discards the metadata, but a state token is arbitrary bytes. So it is read
-//! here, by bounds-checked access only, and removed from the table. The rest goes to the stock verifier.
+//! The stock reader requires UTF-8 there and discards the metadata, but a state token is arbitrary
+//! bytes. So this module reads it, with bounds-checked access only, and removes it from the table.
+//! The stock verifier gets the rest.
 
 use penstock_wire::Reader;
 
@@ -9,8 +10,8 @@ use crate::Metadata;
 use crate::error::{Malformed, Result};
 use crate::limits::Limits;
 
-/// The position of `Message.custom_metadata` in a vtable: two bytes each for the two sizes and the four fields before
-/// it.
+/// The position of `Message.custom_metadata` in a vtable: two bytes each for the two sizes and for
+/// the four fields before it.
 const CUSTOM_METADATA: usize = 4 + 2 * 4;
 /// The positions of key and value in the vtable of a `KeyValue`.
 const KEY: usize = 4;
@@ -37,7 +38,7 @@ fn pairs(message: &[u8], vector: usize, limits: &Limits) -> Result<Metadata> {
         let pair = indirect(message, vector.saturating_add(4).saturating_add(index.saturating_mul(4)))?;
         let key = string(message, pair, KEY)?;
         let value = string(message, pair, VALUE)?;
-        // Pairs may share one string, so the limit applies to their size once they are copied.
+        // Pairs may share one string, so the limit applies to their size after copying.
         bytes = bytes.saturating_add(key.len() as u64).saturating_add(value.len() as u64);
         limits.metadata().check(bytes)?;
         metadata.push(key, value);
@@ -45,7 +46,7 @@ fn pairs(message: &[u8], vector: usize, limits: &Limits) -> Result<Metadata> {
     Ok(metadata)
 }
 
-/// Return a string of a table; a missing one is empty.
+/// Return a string of a table, or an empty one if it is missing.
 fn string(message: &[u8], table: usize, slot: usize) -> Result<&[u8]> {
     let Some(at) = field(message, table, slot)? else { return Ok(&[]) };
     let at = indirect(message, at)?;

@@ -1,19 +1,19 @@
-//! Memory for the bodies of large messages, reused once its last array is dropped. Fresh memory costs a page fault for
-//! every 4 KiB, which takes about as long as copying the bytes.
+//! Memory for the bodies of large messages, reused after the last array in it is dropped. Fresh
+//! memory costs a page fault for every 4 KiB, which takes about as long as copying the bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow_buffer::Buffer;
 
-/// The smallest body that is kept; for smaller ones the allocator has memory at hand.
+/// The smallest body whose memory is kept; for smaller ones the allocator is fast.
 const LEAST: usize = 64 << 10;
-/// The most bytes and pieces that are kept: a stream uses the last answer, the next one, and its source.
+/// The most bytes and pieces to keep: a stream uses the last answer, the next one, and its source.
 const KEPT: usize = 64 << 20;
 const PIECES: usize = 4;
 /// The alignment of bodies, as Arrow recommends.
 const ALIGNMENT: usize = 64;
 
-/// The pieces that are free. Pieces in use when the pool is dropped are not kept.
+/// The free pieces. Pieces still in use when the pool is dropped do not return to it.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -40,7 +40,7 @@ impl Pool {
         Body { memory, start, length, pool }
     }
 
-    /// Return how many bytes are free.
+    /// Return the number of free bytes.
     #[cfg(test)]
     fn idle(&self) -> usize {
         lock(&self.idle).iter().map(Vec::len).sum()
@@ -48,7 +48,7 @@ impl Pool {
 }
 
 impl Body {
-    /// Return how many bytes the body has.
+    /// Return the number of bytes of the body.
     pub(super) const fn len(&self) -> usize {
         self.length
     }
@@ -59,7 +59,8 @@ impl Body {
         self.memory.get_mut(self.start.saturating_add(filled)..end).unwrap_or_default()
     }
 
-    /// Convert it for arrays: the memory returns to the pool when the last of them is dropped.
+    /// Convert the body for arrays. Its memory returns to the pool when the last of them is
+    /// dropped.
     pub(super) fn into_buffer(self) -> Buffer {
         Buffer::from(bytes::Bytes::from_owner(self))
     }

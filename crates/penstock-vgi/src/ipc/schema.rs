@@ -1,4 +1,4 @@
-//! Reads an untrusted schema message: the stock conversion panics on unknown input.
+//! Reading an untrusted schema message, because the stock conversion panics on unknown input.
 
 use std::sync::Arc;
 
@@ -8,15 +8,16 @@ use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, SchemaRef, Tim
 use crate::error::{Malformed, Result};
 use crate::limits::DEEPEST;
 
-/// A schema, with what is needed to read its batches.
+/// A schema, with the columns by which its batches are read.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) schema: SchemaRef,
     pub(super) columns: Vec<Column>,
 }
 
-/// A field in the form in which batches are read. Everything in its type is nullable, because peers send nulls in
-/// fields that they declare as not null; the receiver of the batch decides what that means.
+/// A field in the form in which batches are read. Every part of its type is nullable, because peers
+/// send nulls in fields that they declare as not null; the receiver of the batch decides what that
+/// means.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: String,
@@ -88,7 +89,7 @@ fn read_field(field: fb::Field<'_>, depth: usize) -> Result<(Field, Column)> {
     Ok((read, Column { name, data_type: relaxed, dictionary: id, children }))
 }
 
-/// Restore the keys of a map's entries, which are never null.
+/// Restore the keys of a map's entries to not null.
 fn with_keys(entries: &mut Column) {
     if let DataType::Struct(fields) = &entries.data_type {
         let mut fields: Vec<Arc<Field>> = fields.iter().cloned().collect();
@@ -99,13 +100,14 @@ fn with_keys(entries: &mut Column) {
     }
 }
 
-/// Return a child as the relaxed type has it. The entries of a map keep the form that the type requires.
+/// Return a child as the relaxed type declares it. The entries of a map keep the form that the type
+/// requires.
 fn nullable(child: &Column, parent: &DataType) -> Field {
     Field::new(child.name.clone(), child.data_type.clone(), !matches!(parent, DataType::Map(..)))
 }
 
 fn index_type(int: Option<fb::Int<'_>>, name: &str) -> Result<DataType> {
-    // If omitted, it is a signed integer of 32 bits.
+    // An omitted key type means a signed integer of 32 bits.
     let Some(int) = int else { return Ok(DataType::Int32) };
     let (bits, field) = (int.bitWidth(), || name.to_owned());
     integer(bits, int.is_signed()).ok_or_else(|| Malformed::KeyWidth { field: field(), bits }.into())

@@ -1,5 +1,5 @@
-//! The form of batches in shared memory (section 11): messages without schema and end, or a complete stream if there
-//! are dictionaries. They are read in place, as are the bodies of HTTP.
+//! The form of batches in shared memory (section 11): a complete stream, or, with dictionaries,
+//! messages without schema and end. They are read in place, as are the bodies of HTTP.
 
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, SchemaRef};
@@ -25,7 +25,7 @@ pub fn write_schema(schema: &SchemaRef) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Write a batch in its form for shared memory. Its metadata stays on the pointer.
+/// Write a batch in its form for shared memory. Leave its metadata to the pointer.
 pub fn shared_form(batch: &Batch, out: &mut Output) -> Result<()> {
     let plain = batch.clone().with_metadata(Metadata::new());
     if !has_dictionary(&batch.schema) {
@@ -40,7 +40,7 @@ pub fn shared_form(batch: &Batch, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Read a batch in shared memory; its arrays point there.
+/// Read a batch in shared memory, to which its arrays point.
 pub fn read_shared(bytes: Buffer, schema: &SchemaRef) -> Result<Batch> {
     // The messages are complete in memory, so the segment is their limit.
     let mut decoder = Decoder::new(Limits::default());
@@ -71,7 +71,8 @@ pub fn read_schema(bytes: &[u8], limits: &Limits) -> Result<SchemaRef> {
     }
 }
 
-/// Read all consecutive streams in memory, whose batches point there; each stream must have its end.
+/// Read all consecutive streams in memory, to which their batches point. Every stream must be
+/// complete.
 pub fn read_streams(bytes: &Buffer, limits: &Limits) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut at = 0_usize;

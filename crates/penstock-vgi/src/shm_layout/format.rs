@@ -2,9 +2,9 @@
 
 /// The size of the header; the data region begins after it.
 pub const HEADER: u64 = 65_536;
-/// The fixed part of the header; the allocations follow.
+/// The size of the fixed part of the header, which the allocations follow.
 pub const FIXED: usize = 24;
-/// One allocation: offset and length.
+/// The size of one allocation: offset and length.
 pub const ENTRY: usize = 16;
 /// The most allocations that fit into the header.
 pub const MOST: usize = (HEADER as usize - FIXED) / ENTRY;

@@ -38,7 +38,8 @@ pub(crate) fn fetching(folder: &Path) -> External {
     External::new(Resolver { fetcher, max_retries: 0, retry_delay: Duration::ZERO, limits })
 }
 
-/// Return a policy that stores batches of this many bytes in a folder, and fetches from there.
+/// Return a policy that stores batches of at least this many bytes in a folder, and fetches from
+/// there.
 pub(crate) fn storing(folder: &Path, threshold: u64) -> External {
     fetching(folder).with_storage(Box::new(Folder(folder.to_owned())), None).with_threshold(threshold)
 }
@@ -48,7 +49,7 @@ pub(crate) fn stored(folder: &Path) -> usize {
     std::fs::read_dir(folder).expect("a folder").count()
 }
 
-/// Stores batches as files.
+/// A storage that writes batches as files.
 struct Folder(PathBuf);
 
 impl BatchStorage for Folder {
@@ -59,7 +60,7 @@ impl BatchStorage for Folder {
     }
 }
 
-/// Fails in one way, and counts how often it was asked.
+/// A storage and a validator that always fail in one way, and count their calls.
 #[derive(Clone)]
 pub(crate) struct Failing {
     error: PortError,
@@ -105,7 +106,7 @@ fn go() -> Result<(), crate::Interrupted> {
     Ok(())
 }
 
-/// Return a pointer to a URL that this test never reaches.
+/// Return a pointer to a URL that the tests never request.
 fn far() -> Batch {
     pointer(&values(), "https://store.example/1", None)
 }
@@ -167,7 +168,7 @@ fn the_files_of_the_named_folder_are_allowed_without_the_validator() {
     let sent = external.store(Vec::new(), batch(&[1.0])).expect("stored");
     assert_eq!(external.fetch(sent, &mut go).expect("here").expect("a batch").rows, 1);
     assert_eq!(*lock(&validator.asked), 0);
-    // Beyond the folder the fetcher refuses, and again nothing is asked.
+    // The fetcher refuses files outside the folder, and again the validator is not asked.
     let outside = pointer(&values(), "file:///etc/hostname", None);
     assert!(external.fetch(outside, &mut go).expect("the connection goes on").is_err());
     assert_eq!(*lock(&validator.asked), 0);

@@ -60,7 +60,8 @@ fn answer(call: &HttpCall) -> penstock_vgi::http::ResponseContent {
     read_answer(&response, RequestKind::Call, &Limits::default()).expect("an answer")
 }
 
-/// Return the only batch of an answer, fetched from a folder, and the log messages that lay beside it.
+/// Return the only batch of an answer, fetched from a folder, and the number of log messages stored
+/// with it.
 fn fetched(content: penstock_vgi::http::ResponseContent, folder: &Path) -> (Batch, usize) {
     let mut batches = content.answers.into_iter().map(|answer| match answer {
         Answer::Batch(batch) => batch,

@@ -6,7 +6,7 @@ use arrow_schema::{Schema, SchemaRef};
 
 use super::*;
 
-/// Serve these responses, one for each connection; the thread returns the first lines of the requests.
+/// Serve these responses, one per connection; the thread returns the request lines.
 fn serve(answers: Vec<String>) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("bound");
     let base = format!("http://{}", listener.local_addr().expect("an address"));
@@ -43,7 +43,7 @@ fn client(base: &str, prefix: Option<&str>, retry: Option<Retry>) -> HttpClient 
     let (prefix, limits, headers) = (prefix.map(str::to_owned), Limits::default(), Headers::new());
     let options = ClientOptions { prefix, compression_level: None, retry, limits, headers };
     let client = HttpClient::connect(base, None, options).expect("a client");
-    // A client that connects elsewhere would wait there for a response.
+    // If the client connected elsewhere, it would wait there for a response.
     client.set_timeout(Some(Duration::from_secs(5)));
     client
 }

@@ -26,7 +26,7 @@ fn connect(listener: &HttpListener) -> TcpStream {
 
 #[test]
 fn a_call_beyond_1024_waiting_ones_is_told_to_retry() {
-    // With guarded pages, its pages are calls too.
+    // With guarded pages, requests for pages are calls too.
     let (service, peer) = (service(|config| config.guarded_pages = true), SocketAddr::from(([192, 0, 2, 1], 9)));
     let (bodies, counters) = (BodyBudget::new(1 << 10, 0), Arc::default());
     let queue = Queue::new(CALLS);
@@ -63,7 +63,7 @@ fn a_body_whose_client_has_left_keeps_its_room_until_its_call_is_answered() {
     client.write_all(&[head.as_bytes(), &body].concat()).expect("written");
     let waiting = listener.next_call().expect("a call");
     drop(client);
-    // Wait until the connection has ended, with all that it held.
+    // Wait until the connection has ended and has dropped everything it held.
     listener.close().expect("closed");
     let (pending, _, respond) = waiting.into_parts();
     assert_eq!(pending.request().body.len(), length);
@@ -110,7 +110,8 @@ fn requests_that_never_come_to_a_thread_are_counted_as_refused() {
     let asked = ask(&format!("OPTIONS /a/b/c HTTP/1.1\r\n{ends}\r\n"), b"");
     assert!(asked.starts_with("HTTP/1.1 404 ") && counters.refusals() == 5, "{asked}");
     assert!(ask("\0\u{1} this is no HTTP\r\n\r\n", b"").starts_with("HTTP/1.1 400 "));
-    // Wait until the connection has ended: its client sees the end a moment before it is counted.
+    // Wait until the connections have ended, because a client sees the end a moment before it is
+    // counted.
     listener.close().expect("closed");
     assert_eq!(counters.refusals(), 6);
     counters.admission().late();
