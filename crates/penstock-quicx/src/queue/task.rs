@@ -1,4 +1,4 @@
-//! Tasks: the state of each. Types and payloads are in the pool.
+//! The tasks and their states. Types and payloads are in the pool.
 
 use penstock_pool::Block;
 use penstock_wire::FastMap;
@@ -28,9 +28,9 @@ pub(super) enum State {
     Waiting,
     /// It waits for a time.
     Delayed { until: Tick },
-    /// It is held by a worker, by the connection's index, until its lease ends.
+    /// It is held by a worker, the connection at this index, until its lease ends.
     Held { worker: u32, since: Tick, due: Option<Tick> },
-    /// On the dead list.
+    /// It is on the dead list.
     Dead,
 }
 
