@@ -8,7 +8,7 @@ use crate::limits::{LARGEST, SUBSCRIBE};
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error, by whose fault it is.
+/// An error, classified by whose fault it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -37,7 +37,8 @@ pub enum WorkerEvent {
 /// Whether the daemon supports PREFETCH and SUBSCRIBE, which are extensions.
 #[derive(Debug)]
 enum Extensions {
-    /// Unknown until READY is answered: how many such frames were sent and refused, and the first refusal.
+    /// Unknown until READY is answered: how many PREFETCH and SUBSCRIBE were sent and refused, and
+    /// the first refusal.
     Asked { sent: u8, refused: u8, first: Option<Refused> },
     /// The daemon supports them, or ignores unknown frames and then answers READY.
     Known,

@@ -6,7 +6,7 @@ use penstock_wire::{Reader, Truncated, Writer};
 pub struct StatsResponse {
     /// Tasks that wait for a worker or for their time (decision 15).
     pub queue_depth: u32,
-    /// Workers that have said READY.
+    /// Workers that have sent READY.
     pub workers_total: u32,
     /// Workers among these that hold no task.
     pub workers_idle: u32,

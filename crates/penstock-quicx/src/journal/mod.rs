@@ -274,8 +274,8 @@ impl Journal {
     }
 
     /// Record that the group under way failed. Drop its submits and those of the next group: new
-    /// tasks are refused, and tasks to be moved stay in their segments. Append the other records
-    /// again; return the position that must be durable before they count.
+    /// tasks are refused, and tasks to be moved stay in their segments. The other records are
+    /// appended again; return the position that must be durable before they count.
     pub fn handle_failed(&mut self) -> Lsn {
         self.log = LogState::Failed;
         let later = self.gather();

@@ -18,7 +18,7 @@ pub(super) type Tick = u64;
 ///       │     start    ▲   ▲  lost   │ │ max attempts
 ///       └──▶ Delayed ──┘   │         │ └──────────▶ Dead ──▶ dropped
 ///               ▲          └─────────┼───────────────┘ requeued
-///               └────────────────────┘ FAILED, to be tried again
+///               └────────────────────┘ FAILED, with a retry
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -26,7 +26,7 @@ pub(super) enum State {
     Accepting { lsn: Lsn },
     /// It waits for a worker.
     Waiting,
-    /// It waits for a time.
+    /// It waits for its delay to end.
     Delayed { until: Tick },
     /// It is held by a worker, the connection at this index, until its lease ends.
     Held { worker: u32, since: Tick, due: Option<Tick> },

@@ -1,5 +1,5 @@
-//! Damage on the disk, which is told from a torn write although the process was killed just after
-//! its last write.
+//! Damage on the disk, which is distinguished from a torn write although the process was killed
+//! just after its last write.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn a_bit_that_flips_costs_one_task_at_most_and_is_told_and_kept() {
         let expected = (1..=3).filter(|number| Some(*number) != lost);
         let expected: Vec<_> = expected.map(|number| format!("{number} a payload {number}")).collect();
         assert_eq!(waiting(&mut queue), expected, "bit {bit}");
-        // Damage to the seal is not told, because nothing shows that the seal was on the disk.
+        // Damage to the seal is not reported, because nothing shows that the seal was on the disk.
         let is_told = bit / 8 < whole.len() - HEAD;
         assert_eq!(queue.counters().damaged, u64::from(is_told), "bit {bit}");
         assert_eq!(image.kept(1), is_told.then_some(flipped), "bit {bit}");
