@@ -21,7 +21,7 @@ use crate::{Error, Misuse, Result, UrlFault};
 const CONNECT: Duration = Duration::from_secs(10);
 /// The timeout of one request, in addition to the time for which a poll is held open.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest answer: a job is shorter, and polls ask for a part of one.
+/// The longest response. A job of the default limits is shorter, and polls ask for a part of one.
 const LONGEST: usize = 64 << 20;
 /// The first and the longest pause between retries.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -31,10 +31,10 @@ const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration
 pub struct ClientOptions {
     /// Which servers to trust over `https://`.
     pub tls: Option<ClientTls>,
-    /// The hosts that may be contacted, `HOST` or `HOST:PORT`; `None`: the host of the URL, which then must be the
-    /// caller's own.
+    /// The hosts that may be contacted, `HOST` or `HOST:PORT`; `None` allows the URL's host, so the
+    /// URL must come from the caller itself.
     pub allowed_hosts: Option<Vec<String>>,
-    /// How long a failed request is retried: 30 s.
+    /// How long a failed request is retried. Default: 30 s.
     pub retry: Duration,
 }
 
@@ -44,8 +44,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// Check that a URL, which may come from outside, may be requested (decision 7, section 13): `https://`, or `http://`
-/// on loopback; an allowed host; no user name or password in it.
+/// Check that a URL, which may come from outside, may be requested (decision 7, section 13):
+/// `https://`, or `http://` on loopback; an allowed host; no user name, password or fragment.
 pub fn check_url(text: &str, allowed_hosts: Option<&[String]>) -> Result<Url> {
     let wrong = |fault| Error::from(Misuse::Url { url: shown(text), fault });
     let url = Url::parse(text).map_err(|error| wrong(UrlFault::Syntax { reason: error.to_string() }))?;
@@ -95,7 +95,7 @@ fn without_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// Return what an error message may show of an arbitrary URL.
+/// Return the part of an arbitrary URL that an error message may show.
 fn shown(text: &str) -> String {
     let mut text: String = text.chars().take(200).filter(|each| !each.is_control()).collect();
     // A password must not be shown, wherever it comes from.
@@ -157,7 +157,7 @@ impl fmt::Debug for JobClient {
 }
 
 impl JobClient {
-    /// Make a client from a job's URL. Reads the trust; no request is sent yet.
+    /// Make a client from a job's URL. Reads the TLS files; no request is sent yet.
     pub fn new(url: &str, options: &ClientOptions) -> Result<Self> {
         let url = check_url(url, options.allowed_hosts.as_deref())?;
         let http = http_client(&url, options.tls.as_ref())?;
@@ -302,8 +302,8 @@ impl JobClient {
         request(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), wait + REQUEST_TIMEOUT)
     }
 
-    /// Write chunks as they are, for a caller that knows their indices: (index, value), and whether the last one is the
-    /// final one, with or without an error.
+    /// Write chunks (index, value) as they are, for a caller that knows their indices. With `done`
+    /// the last chunk is the final one, and has an error if `failure` is given.
     ///
     /// Return whether the consumer has cancelled the job.
     pub async fn write_chunks(
@@ -384,7 +384,7 @@ fn request(
     })
 }
 
-/// Ask a sender for a job (section 6); `body` is a trigger request. Fails where the response is not 202.
+/// Ask a sender for a job (section 6); `body` is a trigger request. Fails if the response is not 202.
 pub async fn trigger(url: &str, options: &ClientOptions, token: Option<&str>, body: Vec<u8>) -> Result<()> {
     let url = check_url(url, options.allowed_hosts.as_deref())?;
     let client = http_client(&url, options.tls.as_ref())?;

@@ -1,4 +1,4 @@
-//! The consumer's driver: polls as the state machine says, and returns what arrives.
+//! The consumer's driver: it polls when the state machine asks for it, and returns the payload.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::client::{Answered, JobClient};
 use super::clock::now;
 use crate::Result;
 
-/// The most chunks a poll asks for: at most 5 MiB of values, because gateways cut at 6 MB.
+/// The most chunks that a poll asks for: at most 5 MiB of values, because gateways cut responses at 6 MB.
 pub const POLL_LIMIT: u32 = 20;
 
-/// Reads a job, polling only while the caller waits for more.
+/// A reader of a job, which polls only while the caller waits for more.
 pub struct Consumer {
     client: Arc<JobClient>,
     key: Option<String>,
@@ -32,7 +32,7 @@ impl fmt::Debug for Consumer {
     }
 }
 
-/// Records when the caller stops waiting, in whatever way.
+/// A guard that records when the caller stops waiting, even by dropping the future.
 struct IdleGuard<'a>(&'a mut Option<Instant>);
 
 impl Drop for IdleGuard<'_> {
@@ -50,7 +50,7 @@ impl Consumer {
 
     /// Make a consumer that resumes at a [`position`](Self::position), possibly that of another process.
     ///
-    /// Fails where the text is not a position in this job.
+    /// Fails if the text is not a position in this job.
     pub fn resume(client: Arc<JobClient>, key: Option<String>, config: ConsumerConfig, position: &str) -> Result<Self> {
         let machine = Machine::resume(now(), client.id(), config, position)?;
         Ok(Self::with_machine(client, key, machine))
@@ -61,7 +61,8 @@ impl Consumer {
         Self { client, key, machine, request: None, metadata: None, idle_since: Some(Instant::now()) }
     }
 
-    /// Return the position after what was returned: a line of JSON for [`resume`](Self::resume).
+    /// Return the position after the data returned so far: a line of JSON for
+    /// [`resume`](Self::resume).
     pub fn position(&self) -> String {
         self.machine.position()
     }
@@ -123,10 +124,10 @@ impl Consumer {
     }
 }
 
-/// What a consumer returns.
+/// A result of a consumer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Received {
-    /// The metadata: first, and once.
+    /// The metadata, which are returned once, before all data.
     Metadata(Metadata),
     /// The next bytes of the payload.
     Data(Vec<u8>),

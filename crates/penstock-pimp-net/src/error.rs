@@ -20,7 +20,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return whose fault the error is.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),
@@ -29,7 +29,7 @@ impl Error {
         }
     }
 
-    /// Return the name of its code; a failure at this end has that of its kind.
+    /// Return the name of the error's code, or of its kind if the failure is at this end.
     pub fn code_name(&self) -> String {
         match self {
             Self::Protocol(error) => error.code().name().to_owned(),

@@ -1,7 +1,8 @@
-//! PIMP over HTTP: the buffer with its stores, and its writers and readers. The core decides what is accepted.
+//! PIMP over HTTP: the buffer with its stores, and its writers and readers. The crate
+//! `penstock-pimp` decides what is accepted.
 //!
 //! ```text
-//!  Sender ─ POST ─▶ Buffer, Service ─ GET ─▶ Consumer          JobClient: makes jobs, takes them over, cancels, deletes
+//!  Sender ─ POST ─▶ Buffer, Service ─ GET ─▶ Consumer          JobClient: makes, takes over, cancels, deletes jobs
 //!                        └─ Store
 //! ```
 

@@ -1,4 +1,4 @@
-//! The bounds of what users may set for a sender and a consumer.
+//! The bounds of the options that users may set for a sender and a consumer.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use crate::{Misuse, Result};
 /// Longer than any job lives: the flush interval of a sender that writes only whole chunks.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 
-/// The most bytes of a value that is read: as many as the response to a poll may have.
+/// The most bytes of a value that is read: as many as the response to a poll may contain.
 const LARGEST_VALUE: u64 = 64 << 20;
 
-/// Return the seconds of an option. Fails as a misuse that names the option, also beyond the life of any job.
+/// Return an option's value in seconds as a duration. Fails as a misuse that names the option if
+/// the value is invalid, or longer than the life of any job.
 pub fn seconds(option: &str, value: f64) -> Result<Duration> {
     let made = duration::seconds(option, value)?;
     if made > NEVER {
@@ -23,7 +24,7 @@ pub fn seconds(option: &str, value: f64) -> Result<Duration> {
     Ok(made)
 }
 
-/// Return the flush interval of a sender, in seconds; `None`: it writes only whole chunks.
+/// Return the flush interval of a sender, in seconds; with `None` it writes only whole chunks.
 pub fn flush_interval(value: Option<f64>) -> Result<Duration> {
     value.map_or(Ok(NEVER), |value| seconds("flush_interval", value))
 }

@@ -1,4 +1,4 @@
-//! The sender's driver: a task that owns the state machine, and a handle that passes pieces to it.
+//! The sender's driver: an async task that owns the state machine, and a handle that passes pieces to it.
 
 use std::fmt;
 use std::future::pending;
@@ -28,7 +28,7 @@ const PIECES: usize = 16;
 /// How long chunk 0 waits for the command that decides whether the payload is text: the first piece, if it is sent
 /// right after the start. Section 8 allows it to wait for nothing else.
 const DECISION: Duration = Duration::from_millis(100);
-/// The type of a payload of text whose type was not submitted_bytes.
+/// The type of a text payload if the caller has given none.
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// A piece to send.
@@ -36,7 +36,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 pub enum Piece {
     /// Bytes.
     Bytes(Bytes),
-    /// Text: a payload that begins with it is text, unless its type was submitted_bytes.
+    /// Text: a payload that begins with it is sent as text, if the encoding is [`Encoding::Auto`].
     Text(Bytes),
 }
 
@@ -86,7 +86,7 @@ pub enum SenderState {
 }
 
 impl SenderState {
-    /// Fails with the reason for which nothing more can be sent, if the job has failed.
+    /// Fails with the reason why nothing more can be sent, if the job has failed.
     fn check(&self) -> Result<()> {
         match self {
             Self::Sending => Ok(()),
@@ -113,11 +113,12 @@ enum Command {
     Fail(String),
 }
 
-/// Writes a job. If it is dropped before [`finish`](Self::finish) or [`fail`](Self::fail), it leaves the job as it is.
+/// A writer of a job. If it is dropped before [`finish`](Self::finish) or [`fail`](Self::fail), the
+/// job stays as it is.
 pub struct Sender {
     commands: PerProcess<mpsc::Sender<Command>>,
     progress: watch::Receiver<Progress>,
-    /// This handle has ended the job, whether the driver has received that or not.
+    /// Whether this handle has ended the job, even if the driver has not received that yet.
     ending: AtomicBool,
 }
 
@@ -130,9 +131,10 @@ impl fmt::Debug for Sender {
 impl Sender {
     /// Begin to write a job, with chunk 0 (section 8).
     ///
-    /// With [`Encoding::Auto`] the first piece decides whether the payload is text (decision 4). If the type does not
-    /// decide that, or no type is submitted_bytes, chunk 0 waits 100 ms for the first piece. If nothing arrives in that
-    /// time, chunk 0 is sent and the payload is bytes, in Base64 (section 8).
+    /// With [`Encoding::Auto`] the first piece decides whether the payload is text (decision 4). If
+    /// the type does not decide that, or no type is given, chunk 0 waits 100 ms for the first
+    /// piece. If nothing arrives in that time, chunk 0 is sent, and a payload without a textual
+    /// type is bytes, in Base64 (section 8).
     pub fn start(
         client: Arc<JobClient>,
         key: String,
@@ -175,8 +177,8 @@ impl Sender {
 
     /// Send a piece; returns once there was room for it.
     ///
-    /// Fails with the reason for which the job failed before: [`Cancelled`](penstock_pimp::Code::Cancelled), the
-    /// buffer's rejection, a stall.
+    /// Fails with the reason why the job failed before:
+    /// [`Cancelled`](penstock_pimp::Code::Cancelled), the buffer's rejection, or a stall.
     pub async fn send(&self, piece: Piece) -> Result<()> {
         self.check_open()?;
         let commands = self.commands.get()?;
@@ -201,8 +203,8 @@ impl Sender {
         if self.ending.load(Ordering::Acquire) { Err(ended()) } else { Ok(()) }
     }
 
-    /// Set the content type before the first piece. It counts if no type was submitted_bytes and chunk 0 was not sent
-    /// yet.
+    /// Set the content type before the first piece. It counts if no type was given at the start and
+    /// chunk 0 was not sent yet.
     pub async fn describe(&self, content_type: String) -> Result<()> {
         self.check_open()?;
         if self.commands.get()?.send(Command::Type(content_type)).await.is_err() {
@@ -250,7 +252,7 @@ fn ended() -> Error {
 /// decided it yet.
 struct Undecided {
     config: SenderConfig,
-    /// The caller has not submitted_bytes the type either.
+    /// Whether the caller has not given a type either.
     typeless: bool,
     /// When chunk 0 stops waiting.
     until: Instant,
@@ -326,7 +328,7 @@ struct Driver {
     progress: watch::Sender<Progress>,
     request: Option<BoxFuture<'static, Result<Answered>>>,
     flushing: Vec<Acknowledgement>,
-    /// How many bytes had left the machine with the request that is not confirmed yet.
+    /// The number of bytes that had left the machine with the request that is not confirmed yet.
     unconfirmed: Option<u64>,
     submitted_bytes: u64,
 }
@@ -388,7 +390,7 @@ impl Driver {
         while let Some(event) = self.machine.poll_event() {
             match event {
                 SenderEvent::Written(index) => {
-                    // Of a request that was split only a part is written.
+                    // Only a part of a request that was split is written.
                     let bytes = if self.machine.is_split() { None } else { self.unconfirmed.take() };
                     self.progress.send_modify(|progress| {
                         progress.written = Some(index);

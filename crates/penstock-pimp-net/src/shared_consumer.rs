@@ -11,13 +11,13 @@ use crate::Result;
 use crate::client::JobClient;
 use crate::consumer::{Consumer, Received};
 
-/// A consumer for several threads. Where it is can be asked while another thread waits for the buffer.
+/// A consumer for several threads. Its position can be read while another thread waits for the buffer.
 pub struct SharedConsumer {
     consumer: Turn<Consumer>,
     progress: Mutex<Progress>,
 }
 
-/// A copy of where the consumer is.
+/// A copy of the consumer's position.
 struct Progress {
     next_index: u32,
     position: String,
@@ -45,7 +45,7 @@ impl SharedConsumer {
         Ok(Self { consumer: Turn::new(consumer), progress })
     }
 
-    /// Return the position after what was returned: a line of JSON for another consumer of the job.
+    /// Return the position after the data returned so far: a line of JSON for another consumer of the job.
     pub fn position(&self) -> String {
         lock(&self.progress).position.clone()
     }

@@ -54,7 +54,8 @@ fn code(error: &Error) -> Code {
     }
 }
 
-/// Return whether rustls has reported a general error, as for a certificate with another fingerprint than the pinned one.
+/// Return whether rustls has reported a general error, as it does for a certificate with another
+/// fingerprint than the pinned one.
 fn is_general(error: &(dyn std::error::Error + 'static)) -> bool {
     // The source of an IO error is that of the error inside it, which may be another IO error.
     if let Some(inside) = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
@@ -181,7 +182,7 @@ fn a_takeover_ends_the_old_writer() {
 
 #[test]
 fn a_sender_that_takes_a_job_over_writes_the_same_or_fails_it_and_says_so() {
-    // (what is sent after the takeover, whether the job is then completed)
+    // The pieces that are sent after the takeover, and whether the job is then completed.
     let cases =
         [(&["abc", "def"][..], true), (&["abc"], false), (&["abd", "def"], false), (&["abc", "def", "g"], true)];
     for (pieces, completed) in cases {

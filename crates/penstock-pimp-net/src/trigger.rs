@@ -32,7 +32,7 @@ const SERVING: Serving = Serving {
 };
 /// Requests that may wait for a thread; further ones are told to retry.
 const WAITING: usize = 256;
-/// Bodies of up to this many bytes need no room.
+/// Bodies of up to this many bytes need no memory permit.
 const SMALL: usize = 64 << 10;
 
 /// A request that waits for its answer. If it is dropped, the answer is 500.
@@ -44,10 +44,10 @@ pub struct PendingReply {
     pub body: Vec<u8>,
     /// The body's content type.
     pub content_type: String,
-    /// The caller's key.
+    /// The `Authorization` header, with the caller's key.
     pub authorization: String,
     reply: oneshot::Sender<Reply>,
-    /// The room of the body, until the request is answered.
+    /// The permit for the body's memory, until the request is answered.
     _room: MemoryPermit,
 }
 

@@ -32,7 +32,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return whose fault the error is.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Local(error) => error.kind(),

@@ -7,8 +7,9 @@
 //!                             journal: a folder of segments, fdatasync
 //! ```
 //!
-//! A queue belongs to one daemon. All tasks that use it run on the IO thread, briefly and never across a wait, so the
-//! lock around it is needed only for reading its counters from other threads.
+//! A queue belongs to one daemon. Its connections and its clock run on the IO thread, and hold its
+//! lock briefly, never across a wait. The journal's thread takes the lock too, and so do threads
+//! that read the counters.
 
 mod client;
 mod daemon;

@@ -2,10 +2,10 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A daemon without a place for its clients.
+    /// A daemon without an address or a socket to listen on.
     #[error("no address or socket to listen on was given")]
     NoListener,
-    /// A call after the end of a producer.
+    /// A call after a producer was closed.
     #[error("the producer is closed")]
     ProducerClosed,
     /// TLS options for a Unix socket.

@@ -9,14 +9,14 @@ use crate::frame::{ErrorCode, StatsResponse, TaskId};
 /// A refusal: the content of ERROR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Its code.
+    /// The error code.
     pub code: ErrorCode,
     /// The message of the daemon, cut at 1 KiB.
     pub message: String,
 }
 
 impl Refused {
-    /// Return whose fault it is.
+    /// Return whose fault the refusal is.
     pub const fn kind(&self) -> ErrorKind {
         match self.code {
             ErrorCode::QueueFull | ErrorCode::TooLarge => ErrorKind::Limit,

@@ -8,8 +8,8 @@ use crate::error::{Result, Violation};
 use crate::pulse::{Beat, Pulse};
 use crate::{Accepts, Decoder, ErrorCode, Failed, Frame, Submit, SubmitOnce, TaskId};
 
-/// When an idle connection sends its first HEARTBEAT: a daemon may close one whose first byte does not arrive within 10
-/// s.
+/// When an idle connection sends its first HEARTBEAT: a daemon may close a connection whose first
+/// byte does not arrive within 10 s.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
 
 /// The number of a request, in order from 0.
@@ -21,14 +21,14 @@ pub struct Ticket(pub u64);
 pub enum ClientEvent {
     /// A request was answered. Requests are answered in order.
     Answered {
-        /// Which.
+        /// The request.
         ticket: Ticket,
-        /// How.
+        /// The answer, or the refusal.
         answer: Result<Answer, Refused>,
     },
     /// A task submitted here has failed, or an observed task is done or has failed.
     Outcome {
-        /// Which.
+        /// The task.
         id: TaskId,
         /// The reason of the failure; `None` if it is done.
         failure: Option<Vec<u8>>,
@@ -70,7 +70,7 @@ impl Batch {
     }
 }
 
-/// The request that expects an answer.
+/// A request that expects an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Accept,
@@ -78,7 +78,7 @@ enum Request {
     Stats,
     DeadList,
     Heartbeat,
-    /// A HEARTBEAT of this end, which checks that the daemon is alive.
+    /// A HEARTBEAT sent by the timer to check that the daemon is alive.
     Pulse,
     /// A HEARTBEAT after each OBSERVE. An accepted OBSERVE has no answer of its own, and a refusal does not name
     /// its request: it belongs to the OBSERVE if it arrives before the PONG.

@@ -2,15 +2,15 @@ use crate::error::{Malformed, Result};
 use crate::frame::{Frame, HEADER, Opcode, TaskId, VERSION};
 use crate::limits::{LARGEST, REASON, SUBSCRIBE};
 
-/// The end whose frames a decoder accepts.
+/// The direction of the frames that a decoder accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepts {
-    /// Frames for a daemon. The payload of a SUBMIT may have this many bytes: the largest size class.
+    /// Frames to a daemon.
     ToDaemon {
-        /// Bytes.
+        /// The most bytes of a SUBMIT's payload: the largest size class.
         submit: usize,
     },
-    /// Frames of a daemon.
+    /// Frames from a daemon.
     ToClient,
 }
 
@@ -23,7 +23,7 @@ pub enum Decoded<'a> {
     Refused(Malformed),
 }
 
-/// Finds frames in bytes that arrive in any pieces.
+/// A decoder that finds frames in bytes which arrive in pieces of any size.
 ///
 /// A frame that arrives whole is borrowed from the input. Only an incomplete frame is buffered, so an idle connection
 /// costs nothing, and a busy one at most the largest accepted frame.
@@ -42,7 +42,7 @@ pub struct Decoder {
     state: State,
     /// The received part of an incomplete frame or header.
     kept: Vec<u8>,
-    /// `kept` was returned as a frame, and is dropped at the next call.
+    /// Whether `kept` was returned as a frame; it is then dropped at the next call.
     given: bool,
 }
 
@@ -89,8 +89,8 @@ impl Decoder {
         true
     }
 
-    /// Pass every frame in the input to a function, until it fails. A refused frame is malformed: for
-    /// the ends that answer no refusals.
+    /// Pass every frame in the input to a function until the function fails. A frame to refuse is
+    /// an error here, because clients do not answer with ERROR.
     pub(crate) fn each_frame(&mut self, mut input: &[u8], mut take: impl FnMut(Frame<'_>) -> Result<()>) -> Result<()> {
         while let Some(decoded) = self.next_frame(&mut input) {
             match decoded {
@@ -101,7 +101,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Return the next frame in the input, and remove it from there; `None` once the input is consumed.
+    /// Return the next frame in the input, and advance the input; `None` once the input is consumed.
     pub fn next_frame<'d, 'i: 'd>(&'d mut self, input: &mut &'i [u8]) -> Option<Decoded<'d>> {
         self.forget_given();
         loop {
@@ -156,9 +156,9 @@ impl Decoder {
         }
     }
 
-    /// Return the next header once its six bytes have arrived, or what is wrong with it as soon as that is known.
+    /// Return the next header once its six bytes have arrived, or an error as soon as its version is wrong.
     fn header(&mut self, input: &mut &[u8]) -> Option<Result<(u8, u32), Malformed>> {
-        // A complete header, as nearly all are.
+        // The fast path: nearly every header arrives whole.
         if self.kept.is_empty()
             && let Some(([VERSION, opcode, length @ ..], rest)) = input.split_first_chunk::<HEADER>()
         {
@@ -183,7 +183,8 @@ impl Decoder {
         Some(Ok((opcode, u32::from_be_bytes(length))))
     }
 
-    /// Decide about the payload of a frame. Its length is checked before anything is buffered.
+    /// Return the state that receives the payload of a frame. The length is checked before anything
+    /// is buffered.
     fn begin(&self, byte: u8, length: u32) -> Result<State, Malformed> {
         if length > LARGEST {
             return Err(Malformed::FrameLength { length });

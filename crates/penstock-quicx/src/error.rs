@@ -8,7 +8,7 @@ use crate::limits::{LARGEST, SUBSCRIBE};
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by whose fault it is.
+/// An error, classified by whose fault it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,14 +26,14 @@ pub enum Error {
     Misuse(#[from] Misuse),
 }
 
-/// How a frame, or a segment of a journal, does not parse (decision 3).
+/// A frame, or a task in the journal, that does not parse (decision 3).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
     /// A frame of another version.
     #[error("version 0x{0:02X}; only 0x01 is spoken here")]
     Version(u8),
-    /// A frame whose payload is beyond every limit.
+    /// A frame whose payload is above the limit for all frames.
     #[error("a frame of {length} bytes is above the limit of {LARGEST}")]
     FrameLength {
         /// Bytes of payload.
@@ -48,7 +48,7 @@ pub enum Malformed {
     /// A frame whose payload does not have its fixed length.
     #[error("{opcode} has no payload of {length} bytes")]
     PayloadLength {
-        /// The frame.
+        /// The frame's opcode.
         opcode: Opcode,
         /// Bytes of payload.
         length: usize,
@@ -70,7 +70,7 @@ pub enum Malformed {
     /// A payload that is shorter than its fields.
     #[error("the payload of {opcode} is {truncated}")]
     Payload {
-        /// The frame.
+        /// The frame's opcode.
         opcode: Opcode,
         /// The field that is cut off.
         truncated: Truncated,
@@ -78,11 +78,11 @@ pub enum Malformed {
     /// A payload that is longer than its fields.
     #[error("{opcode} has {length} bytes of payload, {trailing} too many")]
     Trailing {
-        /// The frame.
+        /// The frame's opcode.
         opcode: Opcode,
         /// Bytes of payload.
         length: usize,
-        /// Bytes behind the last field.
+        /// Bytes after the last field.
         trailing: usize,
     },
     /// A worker that may hold no task.
@@ -94,15 +94,15 @@ pub enum Malformed {
     /// A list of dead tasks whose last one is cut off.
     #[error("DEAD_TASKS ends inside of a task")]
     DeadTasksEnd,
-    /// A type without a name.
+    /// A type that is empty.
     #[error("a task's type is empty")]
     EmptyType,
-    /// A type whose name is no text.
+    /// A type that is not UTF-8.
     #[error("a task's type is not UTF-8")]
     TypeEncoding,
 }
 
-/// The rule that the peer broke.
+/// A rule that the peer broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -115,18 +115,18 @@ pub enum Violation {
     /// A client received a frame that clients send.
     #[error("{0} goes the other way")]
     Direction(Opcode),
-    /// An answer to no request, or of another kind than the first request.
+    /// An answer without a request, or of another kind than the first request expects.
     #[error("an answer that nothing was asked for: {0:?}")]
     Answer(Box<Answer>),
-    /// A refusal of no request.
+    /// A refusal without a request.
     #[error(transparent)]
     Refusal(Refused),
-    /// A daemon that takes PREFETCH and not SUBSCRIBE would give a worker what others are for.
+    /// A refusal of SUBSCRIBE alone: the daemon would send the worker tasks of other types.
     #[error("SUBSCRIBE was refused: {0}")]
     Subscribe(Refused),
 }
 
-/// The limit that was exceeded.
+/// A limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Limit {
@@ -136,9 +136,9 @@ pub enum Limit {
     /// The tasks of the journal do not fit into the pool (decision 14).
     #[error("the journal's {tasks} tasks need a pool of {needed} bytes, not {bytes}")]
     JournalPool {
-        /// How many tasks there are.
+        /// The number of tasks.
         tasks: usize,
-        /// Bytes of the smallest pool that holds them.
+        /// The bytes of the smallest pool that holds them.
         needed: usize,
         /// Bytes of the pool.
         bytes: usize,
@@ -146,7 +146,7 @@ pub enum Limit {
     /// The tasks of the journal have more types than the queue may have.
     #[error("the journal has more than {types} types")]
     JournalTypes {
-        /// Types that there may be.
+        /// The most types allowed.
         types: usize,
     },
     /// The pool has no block for a task.
@@ -154,32 +154,32 @@ pub enum Limit {
     Block(AllocError),
 }
 
-/// The mistake of the caller.
+/// A mistake of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A payload is longer than the field of its length can say.
+    /// A payload that is longer than its length field can express.
     #[error("a frame has 4 GiB or more")]
     FrameLength,
-    /// A type is longer than the field of its length can say, or has no name.
+    /// A type that is empty, or longer than its length field can express.
     #[error("a task's type has 1 to 255 bytes, not {0}")]
     TypeLength(usize),
     /// A policy without attempts.
     #[error("{policy}: attempts is 1 or more")]
     Attempts {
-        /// The owner of the policy.
+        /// The policy's name: a type, or "the default policy".
         policy: String,
     },
     /// A policy whose retries get faster.
     #[error("{policy}: back-off is 1 or more")]
     BackOff {
-        /// The owner of the policy.
+        /// The policy's name.
         policy: String,
     },
-    /// A policy with a rate of 0.
+    /// A policy whose rate is not a positive number.
     #[error("{policy}: rate is above 0")]
     Rate {
-        /// The owner of the policy.
+        /// The policy's name.
         policy: String,
     },
     /// A queue with a limit below the number of configured types.
@@ -191,13 +191,13 @@ pub enum Misuse {
     /// A worker that may hold no task.
     #[error("a worker holds 1 task or more")]
     EmptyPrefetch,
-    /// An outcome of a task that the worker does not have.
+    /// An outcome of a task that the worker does not hold.
     #[error("task {0} is not held by this worker")]
     NotHeld(TaskId),
 }
 
 impl Error {
-    /// Return whose fault it is.
+    /// Return whose fault the error is.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Malformed(_) => ErrorKind::Malformed,
@@ -228,7 +228,7 @@ impl Malformed {
         }
     }
 
-    /// Return whether the connection ends: where the next frame begins is not known, or too far away.
+    /// Return whether the connection ends, because the start of the next frame is unknown or too far away.
     pub const fn is_fatal(&self) -> bool {
         matches!(self, Self::Version(_) | Self::FrameLength { .. })
     }

@@ -1,9 +1,11 @@
 //! Quicx, a task queue in fixed memory, without IO.
 //!
-//! - [`Decoder`] finds [`Frame`]s in bytes as they come, and says what to refuse and how; [`Frame::encode`] writes them.
-//! - [`Journal`] says what is to be written, when a record counts, and which segments of its log may go; [`Recovery`] finds out
-//!   which tasks a log holds.
-//! - [`Queue`] is the daemon's machine; [`Client`] is that of producers and monitors, [`Worker`] that of workers.
+//! - [`Decoder`] finds [`Frame`]s in received bytes, and the error to answer a bad one with;
+//!   [`Frame::encode`] writes them.
+//! - [`Journal`] decides what to write, when a record counts, and which segments of its log to
+//!   remove; [`Recovery`] finds the tasks that a log holds.
+//! - [`Queue`] is the daemon's state machine, [`Client`] that of producers and monitors, and
+//!   [`Worker`] that of workers.
 //!
 //! ```text
 //! frame   version 0x01 (1)  opcode (1)  length (4)  payload (length)

@@ -2,5 +2,5 @@
 pub const REASON: usize = 64 << 10;
 /// The largest payload of a frame; a larger one ends the connection (decision 3).
 pub const LARGEST: u32 = 64 << 20;
-/// The most bytes of types in a SUBSCRIBE.
+/// The largest payload of a SUBSCRIBE.
 pub(crate) const SUBSCRIBE: usize = 64 << 10;

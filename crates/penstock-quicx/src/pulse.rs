@@ -1,22 +1,22 @@
-//! The heartbeats of a client.
+//! The heartbeats of clients and workers.
 
 use std::time::{Duration, Instant};
 
-/// Unanswered heartbeats after which the connection has ended (decision 10).
+/// The number of unanswered heartbeats that ends a connection (decision 10).
 pub(crate) const UNANSWERED: u8 = 3;
 
 /// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beat {
-    /// Nothing.
+    /// Do nothing.
     None,
-    /// A HEARTBEAT.
+    /// Send a HEARTBEAT.
     Send,
     /// End the connection: the daemon has not answered earlier heartbeats.
     Silent,
 }
 
-/// A heartbeat at regular times.
+/// The schedule of the heartbeats.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     interval: Option<Duration>,
@@ -25,7 +25,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// None: there are no heartbeats.
+    /// No heartbeats at all.
     pub(crate) const NONE: Self = Self { interval: None, due: None, unanswered: 0 };
 
     pub(crate) fn new(now: Instant, interval: Duration) -> Self {
@@ -43,8 +43,8 @@ impl Pulse {
         self.due
     }
 
-    /// Return the action that is due. While requests are outstanding no heartbeat is sent, and only an earlier one
-    /// counts.
+    /// Return the action that is due. While requests are outstanding, a heartbeat is sent only if
+    /// an earlier one is unanswered.
     pub(crate) fn beat(&mut self, now: Instant, idle: bool) -> Beat {
         let Some(interval) = self.interval.filter(|_| self.due.is_some_and(|due| due <= now)) else {
             return Beat::None;

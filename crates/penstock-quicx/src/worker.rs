@@ -21,7 +21,7 @@ pub enum WorkerEvent {
         id: TaskId,
         /// Its type.
         kind: String,
-        /// What it is.
+        /// Its payload.
         payload: Vec<u8>,
     },
     /// The daemon has answered this many heartbeats, and has read everything sent before the last of them.
@@ -30,28 +30,29 @@ pub enum WorkerEvent {
     Silent,
     /// The daemon does not support PREFETCH and SUBSCRIBE: it sends one task for each READY, of any type.
     OneByOne,
-    /// The daemon has refused a frame, mostly the outcome of a task that came too late.
+    /// The daemon has refused a frame, usually an outcome that came too late.
     Refused(Refused),
 }
 
 /// Whether the daemon supports PREFETCH and SUBSCRIBE, which are extensions.
 #[derive(Debug)]
 enum Extensions {
-    /// Unknown as long as READY is not answered: how many were sent and refused, and why the first was.
+    /// Unknown until READY is answered: how many PREFETCH and SUBSCRIBE were sent and refused, and
+    /// the first refusal.
     Asked { sent: u8, refused: u8, first: Option<Refused> },
-    /// It supports them, or ignores unknown frames: then it continues at READY.
+    /// The daemon supports them, or ignores unknown frames and then answers READY.
     Known,
-    /// It has refused them.
+    /// The daemon has refused them.
     Refused,
 }
 
 /// A worker's end of a connection.
 ///
 /// ```text
-///            TASK                       DONE, FAILED: nothing more is held
-/// READY ─┬────────▶ holds tasks ─────┬─▶ pushed to, or READY 50 ms later
-///   ▲    │ WAIT                      └─▶ READY at once, where the daemon has refused PREFETCH
-///   └────┘ 50 ms, then twice as long each time, 1 s at the most
+///            TASK                       DONE, FAILED: holds no more tasks
+/// READY ─┬────────▶ holds tasks ─────┬─▶ the daemon pushes, or READY 50 ms later
+///   ▲    │ WAIT                      └─▶ READY at once, if the daemon has refused PREFETCH
+///   └────┘ 50 ms, then twice as long each time, at most 1 s
 /// ```
 #[derive(Debug)]
 pub struct Worker {
@@ -63,19 +64,20 @@ pub struct Worker {
     /// When READY is sent again, and the pause after the next WAIT.
     ready: Option<Instant>,
     back_off: Backoff,
-    /// No more tasks are requested.
+    /// Whether to request no more tasks.
     resting: bool,
     pulse: Pulse,
     /// Heartbeats sent and answered.
     sent: u64,
     answered: u64,
-    /// The frame that counts as the answer to the last of them, if the daemon does not support HEARTBEAT.
+    /// The refusal that counted as the answer to the last heartbeat, in case the daemon does not
+    /// support HEARTBEAT.
     excused: Option<Refused>,
 }
 
 impl Worker {
-    /// Make a worker for a connection on which nothing was sent yet. It sends heartbeats at this interval, so that the
-    /// daemon knows that the worker is at work on what it holds, and this end that the daemon is there.
+    /// Make a worker for a connection on which nothing was sent yet. It sends heartbeats at this
+    /// interval: they keep its tasks from timing out, and show whether the daemon is alive.
     pub fn new(now: Instant, heartbeat: Duration) -> Self {
         Self {
             decoder: Decoder::new(Accepts::ToClient),
@@ -95,7 +97,7 @@ impl Worker {
 
     /// Start to receive tasks of these types, or of all types, up to this many at once.
     ///
-    /// Fails as a misuse where a type is not one, or it would take none.
+    /// Fails as a misuse if a type is invalid, or if `prefetch` is 0.
     pub fn begin(&mut self, types: &[&[u8]], prefetch: u16) -> Result<()> {
         if prefetch == 0 {
             return Err(Misuse::EmptyPrefetch.into());
@@ -111,8 +113,8 @@ impl Worker {
         Frame::Ready.encode(&mut self.out)
     }
 
-    /// Request no more tasks: send no READY, and subscribe to a type that is never submitted. Held tasks can still be
-    /// answered for.
+    /// Request no more tasks: send no READY, and subscribe to a type that is never submitted. The
+    /// outcomes of held tasks can still be reported.
     pub fn rest(&mut self) -> Result<()> {
         (self.resting, self.ready) = (true, None);
         match self.extensions {
@@ -124,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Return whether it holds a task.
+    /// Return whether the worker holds this task.
     pub fn holds(&self, id: TaskId) -> bool {
         self.holds.contains_key(&id.0)
     }
@@ -149,7 +151,7 @@ impl Worker {
         held.ok_or_else(|| Misuse::NotHeld(id).into())
     }
 
-    /// Once no task is held, the next one is pushed by the daemon or requested here.
+    /// Once no task is held, expect the daemon to push the next one, or request it.
     fn go_on(&mut self, now: Instant) -> Result<()> {
         if !self.holds.is_empty() || self.resting {
             return Ok(());
@@ -241,7 +243,7 @@ impl Worker {
                 let message = failure.message.get(..1_024).unwrap_or(failure.message);
                 let refusal = Refused { code: failure.code, message: String::from_utf8_lossy(message).into_owned() };
                 if self.answered < self.sent {
-                    // A refusal does not say what it is for. If it was not for HEARTBEAT, there is a PONG to come.
+                    // A refusal does not name its frame. If this one is not for HEARTBEAT, a PONG follows.
                     self.alive();
                     self.excused = Some(refusal);
                 } else {
@@ -289,8 +291,9 @@ impl Worker {
         }
     }
 
-    /// Handle a refusal before the first answer to READY: a daemon without the extensions refuses both PREFETCH and
-    /// SUBSCRIBE. A daemon that has refused only SUBSCRIBE would send tasks of other types.
+    /// Handle the first answer to READY. A daemon without the extensions has refused both PREFETCH
+    /// and SUBSCRIBE by then. One that has refused only SUBSCRIBE would send tasks of other types,
+    /// which is an error.
     fn ready_was_answered(&mut self) -> Result<()> {
         let Extensions::Asked { sent, refused, first } = &mut self.extensions else { return Ok(()) };
         match first.take() {

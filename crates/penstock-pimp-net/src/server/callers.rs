@@ -1,4 +1,4 @@
-//! What callers may do: how many requests with one key, and how many wrong keys from one address.
+//! The limits of callers: the requests with one key, and the wrong keys from one address.
 
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use super::refused::Refused;
 
 /// Wrong keys that an address may try in a burst, and how many more per second.
 const GUESSES: (u32, f64) = (50, 5.0);
-/// Requests with a key in a burst, and how many more per second.
+/// Requests that may use one key in a burst, and how many more per second.
 const REQUESTS: (u32, f64) = (2_000, 1_000.0);
 
 /// The requests and the wrong keys of callers.

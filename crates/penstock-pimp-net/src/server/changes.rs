@@ -22,9 +22,9 @@ use super::refused::{Refused, ended};
 use super::request::header;
 use crate::clock::now;
 
-/// The body of a PUT.
+/// The limit of the body of a PUT.
 const SETTINGS: Limit = Limit::new("the length of the body", 16 << 10);
-/// Bodies of up to this many bytes need no room.
+/// Bodies of up to this many bytes need no memory permit.
 const SMALL: usize = 16 << 10;
 /// Larger bodies are parsed on a thread of the pool.
 const HERE: usize = 256 << 10;
@@ -32,7 +32,7 @@ const HERE: usize = 256 << 10;
 type Result<T> = std::result::Result<T, Refused>;
 type Answered = Result<Response<ResponseBody>>;
 
-/// Requests that change jobs: their jobs, the memory of their bodies, and what is counted of them.
+/// The handler of requests that change jobs, with the memory of their bodies and their counters.
 pub(super) struct Changes {
     jobs: Arc<Jobs>,
     pub(super) bodies: BodyBudget,

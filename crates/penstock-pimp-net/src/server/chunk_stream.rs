@@ -1,4 +1,4 @@
-//! Chunks for a response, read one piece after another as the client takes them, in memory that is counted.
+//! Chunks for a response, read piece by piece as the client reads, in a limited amount of memory.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -23,12 +23,12 @@ pub(super) const PIECE: u64 = 256 << 10;
 /// The most chunks that are read together.
 const CHUNKS: usize = 256;
 
-/// Return the most bytes of a stored chunk: JSON writes a byte of text with up to six.
+/// Return the most bytes of a stored chunk: JSON writes a byte of text as up to six bytes.
 pub(super) const fn largest(limits: &Limits) -> u64 {
     limits.value.saturating_add(limits.error).saturating_mul(6).saturating_add(1 << 10)
 }
 
-/// Where responses get chunks from, and the memory in which they hold them.
+/// The source of the chunks of responses, and the memory that responses hold.
 pub(super) struct ChunkSource {
     pub(super) jobs: Arc<Jobs>,
     /// The memory of responses.
@@ -42,24 +42,24 @@ impl ChunkSource {
         Arc::new(Self { jobs, memory: MemoryBudget::new(bytes, most) })
     }
 
-    /// Return chunks of a job, of which none is read yet.
+    /// Return these chunks of a job, of which none is read yet.
     pub(super) fn chunks(self: &Arc<Self>, id: JobId, peer: IpAddr, indices: Vec<u32>) -> Chunks {
         Chunks { source: Arc::clone(self), id, peer, indices, read: 0 }
     }
 }
 
-/// Chunks of a job that are still to be read.
+/// Chunks of a job that a response reads in order.
 pub(super) struct Chunks {
     source: Arc<ChunkSource>,
     id: JobId,
     peer: IpAddr,
     indices: Vec<u32>,
-    /// How many of them were read.
+    /// How many of the indices were read.
     read: usize,
 }
 
 impl Chunks {
-    /// Return whether all were read.
+    /// Return whether all chunks were read.
     pub(super) fn are_read(&self) -> bool {
         self.read >= self.indices.len()
     }
@@ -69,8 +69,8 @@ impl Chunks {
         Ok(self.source.memory.reserve(self.peer, PIECE.max(largest(self.source.jobs.limits()))).await?)
     }
 
-    /// Return the next chunks; none after the last. Fails where they are missing, because the job has ended or the
-    /// store has lost them.
+    /// Return the next chunks; none after the last. Fails if they are missing, because the job has
+    /// ended or the store has lost them.
     pub(super) async fn read(&mut self) -> Result<Vec<Bytes>, Refused> {
         let rest = self.indices.get(self.read..).unwrap_or_default();
         let asked = rest.get(..CHUNKS).unwrap_or(rest).to_vec();
@@ -111,7 +111,7 @@ pub(super) fn packer() -> GzEncoder<Vec<u8>> {
 }
 
 impl PollPieces {
-    /// Turn it into a body.
+    /// Turn the pieces into a body.
     pub(super) fn stream(self) -> BoxStream<'static, Result<Bytes, Broken>> {
         try_unfold((self, true), |(mut pieces, begins)| async move {
             Ok(pieces.next(begins).await?.map(|bytes| (bytes, (pieces, false))))

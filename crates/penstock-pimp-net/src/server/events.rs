@@ -23,7 +23,7 @@ use super::request::{ServerStop, accepts, header};
 use crate::clock::now;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// The silence after which a comment shows that the connection is alive.
+/// The silence after which a comment is sent, to show that the connection is alive.
 const ALIVE: Duration = Duration::from_secs(15);
 
 /// Return whether a request asks for events.
@@ -75,7 +75,7 @@ struct EventStream {
     peer: IpAddr,
     /// The next index.
     from: u32,
-    /// The error was sent.
+    /// Whether the error was sent.
     ended: bool,
     stop: ServerStop,
     news: watch::Receiver<u64>,

@@ -49,8 +49,8 @@ impl Buffer {
     pub const CONNECTIONS: ConnectionLimits =
         ConnectionLimits { connections: SERVING.connections, per_address: SERVING.per_address };
 
-    /// Listen on the first of these addresses that works, and serve metrics at `metrics`; port 0 picks a free one. Without TLS it listens on loopback only
-    /// (decision 12).
+    /// Listen on the first of these addresses that works, and serve metrics at `metrics`; port 0
+    /// picks a free port. Without TLS the address must be loopback (decision 12).
     pub fn bind(
         service: &Arc<Service>,
         listen: Addresses,

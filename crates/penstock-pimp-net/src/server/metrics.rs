@@ -1,4 +1,4 @@
-//! What a buffer counts.
+//! The counters of a buffer.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

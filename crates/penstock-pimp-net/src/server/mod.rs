@@ -1,4 +1,4 @@
-//! The buffer's HTTP server. The core decides what is accepted.
+//! The buffer's HTTP server. The crate `penstock-pimp` decides what is accepted.
 
 mod answer;
 mod body;

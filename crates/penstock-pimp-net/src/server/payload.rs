@@ -48,10 +48,10 @@ pub(super) struct Payload {
 /// The result of checking a payload, and when it expires.
 type CachedCheck = (Result<Payload, Error>, u64);
 
-/// Identifies a payload by its job and its `ETag`.
+/// The name of a payload: its job and its `ETag`.
 pub(super) type Name = (JobId, String);
 
-/// Reads chunks, and decodes them in steps.
+/// A decoder of chunks that works in steps.
 struct Unpacker {
     id: JobId,
     limits: Limits,
@@ -114,10 +114,10 @@ fn envelope(chunk: &[u8], id: JobId, limits: &Limits) -> Result<Envelope<'static
     Envelope::decode(&String::from_utf8_lossy(chunk), id, limits)
 }
 
-/// The payloads of completed jobs, and what checking them has found.
+/// The payloads of completed jobs, and the results of checking them.
 pub(super) struct Payloads {
     source: Arc<ChunkSource>,
-    /// Limits the payloads that are read to their end.
+    /// Limits how many payloads are read to their end at the same time.
     reading: Semaphore,
     checked: Mutex<HashMap<Name, CachedCheck>>,
 }

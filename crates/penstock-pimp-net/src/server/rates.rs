@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// How many buckets are kept; beyond that, full ones are removed.
+/// How many buckets are kept; beyond that, full buckets are removed.
 const REMEMBERED: usize = 65_536;
 
-/// How many bursts a caller may owe: one that asks for too much at a time waits until all of it is paid back.
+/// How many bursts a caller may owe: a caller that asks for too much at once waits until all of it
+/// is paid back.
 const OWED: f64 = 12.0;
 
 /// Token buckets, one for each key: `burst` tokens at most, refilled at `per_second`.

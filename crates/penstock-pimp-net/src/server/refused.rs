@@ -1,4 +1,4 @@
-//! Why requests are refused.
+//! The refusals of requests.
 
 use penstock_io::DriverError as _;
 use penstock_io::http::BodyError;
@@ -9,13 +9,14 @@ use tokio::task::JoinError;
 /// Why a request was refused.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The core has refused it.
+    /// `penstock-pimp` has refused the request.
     Pimp(Error),
-    /// The core has refused it because the key is wrong: it counts as a guess, whatever the status.
+    /// `penstock-pimp` has refused the request because the key is wrong. It counts as a guess,
+    /// whatever the status.
     Guess(Error),
     /// The store failed; the request may be retried.
     Store(crate::Error),
-    /// There is no memory for it now; the request may be retried.
+    /// There is no memory or no turn for the request now, or its chunks have just gone; it may be retried.
     Busy,
     /// The body did not arrive in time; the request may be retried.
     Late(String),
@@ -23,7 +24,7 @@ pub(super) enum Refused {
     TooOften(u64),
     /// There is nothing at the path.
     NoPath,
-    /// The method is not allowed; these are.
+    /// The method is not allowed; the allowed methods are these.
     Method(&'static str),
 }
 
@@ -73,7 +74,7 @@ impl From<Busy> for Refused {
     }
 }
 
-/// Return the error of work whose task did not end.
+/// Return the error of a task that panicked or was cancelled.
 pub(super) fn ended(error: JoinError) -> crate::Error {
     crate::Error::task(error)
 }

@@ -1,4 +1,4 @@
-//! What handlers read of a request.
+//! The parts of a request that handlers read.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ pub(super) fn caller(headers: &HeaderMap, peer: IpAddr) -> IpAddr {
     network(last.filter(|_| peer.is_loopback()).unwrap_or(peer))
 }
 
-/// Return whether an Accept list names this, with a quality other than 0.
+/// Return whether an Accept list names the wanted value, with a quality other than 0.
 pub(super) fn accepts(list: &str, wanted: &str) -> bool {
     list.split(',').any(|each| {
         let mut parts = each.split(';').map(str::trim);
@@ -35,7 +35,7 @@ pub(super) fn accepts(list: &str, wanted: &str) -> bool {
     })
 }
 
-/// The stop of the server that a request came through, if it came through one.
+/// The stop signal of the server that received a request, if a server did.
 pub(super) struct ServerStop(Option<ShutdownSignal>);
 
 impl ServerStop {

@@ -1,4 +1,4 @@
-//! The responses to requests, whatever the connection.
+//! The responses to requests, independent of the connection.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -41,15 +41,15 @@ pub struct ServiceConfig {
     pub store: Arc<dyn Store>,
     /// The limits of a job.
     pub limits: Limits,
-    /// The secret of the tokens that create jobs; without it there are no such tokens.
+    /// The secret of the tokens that create jobs; without it, no tokens are accepted.
     pub jwt_secret: Option<Vec<u8>>,
     /// The origin whose pages may send requests, or `*`; without it none may (decision 12).
     pub allow_origin: Option<HeaderValue>,
 }
 
 impl ServiceConfig {
-    /// Fails with [`Misuse`] where nothing could be written, anyone could sign tokens, or no page
-    /// of the origin could send a request.
+    /// Check the configuration. Fails with [`Misuse`] if nothing could be
+    /// written, anyone could sign tokens, or no page of the origin could send a request.
     pub fn check(&self) -> crate::Result<()> {
         let Limits { job, chunks, value, ttl, .. } = self.limits;
         for (name, limit) in [("job", job), ("chunks", chunks.into()), ("value", value), ("ttl_ms", ttl)] {
@@ -68,7 +68,7 @@ impl ServiceConfig {
     }
 }
 
-/// Return whether a browser could send it as an Origin (RFC 6454, section 6.2).
+/// Return whether a browser could send this text as an Origin (RFC 6454, section 6.2).
 fn is_origin(text: &HeaderValue) -> bool {
     let Ok(url) = Uri::try_from(text.as_bytes()) else { return false };
     let usual = match url.scheme_str() {
@@ -92,7 +92,7 @@ pub struct Service {
     counters: Arc<Counters>,
     /// Counters of connections.
     pub(super) admission: Arc<admission::Counters>,
-    /// The buffer was told to stop.
+    /// Whether the buffer was told to stop.
     stopping: AtomicBool,
 }
 

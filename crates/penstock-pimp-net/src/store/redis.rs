@@ -5,7 +5,7 @@
 //! pimp:ID:chunks  a hash: an index, its envelope; until the job expires
 //! pimp:jobs       a sorted set: the IDs, by when they are forgotten
 //! pimp:news       a channel: the ID of each job that has changed
-//! pimp:trial      what a buffer sets to try a Redis that refused a change; for ten seconds
+//! pimp:trial      set by a buffer to test a Redis that refused a change; for ten seconds
 //! ```
 //!
 //! A change is one script, which Redis runs atomically: it checks that the job's record is still the one on which the
@@ -103,7 +103,7 @@ fn keys(id: JobId) -> [String; 2] {
 impl RedisStore {
     /// Connect to `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; `rediss://` is over TLS, by the system's CAs.
     ///
-    /// Fails where the URL is invalid or no Redis answers.
+    /// Fails if the URL is invalid or no Redis answers.
     pub fn open(url: &str) -> Result<Self> {
         // The URL contains the password, so it is not shown.
         let client = Client::open(url).map_err(|error| Misuse::RedisUrl { reason: error.to_string() })?;

@@ -1,4 +1,4 @@
-//! What all stores do, and what is on the disk wherever the process dies.
+//! The behaviour of all stores, and the contents of the disk wherever the process dies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -204,7 +204,7 @@ fn image(segments: &[&[u8]]) -> TempDir {
     image
 }
 
-/// Return a job that is alive now, so that it can only be refused for what it has lost.
+/// Return a job that is alive now, so that it can be refused only for its losses.
 fn alive() -> Job {
     Job::create(crate::clock::now(), "key", Settings::default(), &Limits::default()).expect("valid")
 }
@@ -214,7 +214,7 @@ fn is_lost(job: &Job) -> bool {
     refused.is_err_and(|error| error.code() == Code::Lost)
 }
 
-/// Check a job that was stored as this: it is unchanged and has its chunks, or it is refused.
+/// Return whether a job is unchanged since it was stored like this, and has all its chunks.
 fn is_whole(store: &dyn Store, id: JobId, stored: &Job) -> bool {
     let Some(found) = load(store, id) else { return false };
     let indices: Vec<u32> = stored.indices().iter_from(0).collect();

@@ -28,7 +28,7 @@ fn where_a_consumer_is_can_be_asked_while_it_waits() {
     wait(sender.finish()).expect("finished");
     assert_eq!(block_on(waiting).expect("a runtime").expect("ended").expect("read"), Some(b"def".to_vec()));
     assert_eq!(wait(consumer.data()).expect("read"), None);
-    // Another consumer goes on from there.
+    // Another consumer continues from that position.
     let other = shared(&client, Some(&position)).expect("valid");
     assert_eq!(wait(other.data()).expect("read"), Some(b"def".to_vec()));
     assert!(matches!(shared(&client, Some("no position")), Err(Error::Protocol(_))));

@@ -1,5 +1,5 @@
-//! Producers, monitors and workers: for each a task on the IO thread owns the connection, and a handle sends it
-//! commands.
+//! Producers, monitors and workers. For each, an async task on the IO thread owns the connection,
+//! and a handle sends commands to it.
 
 mod producer;
 mod transport;

@@ -19,7 +19,8 @@ use super::transport::{ClosedReason, ConnectOptions, Peer, Stream, connect, unti
 use crate::{Error, Result};
 
 const READ: usize = 64 << 10;
-/// The most tasks observed at once: the daemon accepts 65,536 for a connection. Further ones wait here.
+/// The most tasks observed at once: the daemon accepts 65,536 for a connection. Further observers
+/// wait here.
 const OBSERVED: usize = 60_000;
 /// The most requests without an answer; beyond that no more commands are accepted.
 const OUTSTANDING: usize = 65_536;
@@ -39,8 +40,8 @@ type Observer = oneshot::Sender<Result<Outcome>>;
 pub struct ProducerOptions {
     /// The daemon.
     pub connect: ConnectOptions,
-    /// The interval of heartbeats while no request is outstanding: 15 s; `None` disables them. If three stay
-    /// unanswered, the connection ends.
+    /// The interval of heartbeats while no request is outstanding; `None` disables them. If three
+    /// stay unanswered, the connection ends. Default: 15 s.
     pub heartbeat: Option<Duration>,
 }
 
@@ -58,7 +59,7 @@ pub struct Producer(PerProcess<Line>);
 struct Line {
     options: ProducerOptions,
     current: Mutex<Arc<Handle>>,
-    /// Held while connecting.
+    /// Held while reconnecting, so that one caller does it for all.
     connecting: Turn<()>,
     closed: AtomicBool,
 }
@@ -154,7 +155,7 @@ impl Producer {
 
     /// End the connection; waiting callers get an error.
     pub fn close(&self) {
-        // In a forked child it belongs to the parent.
+        // In a forked child, the connection belongs to the parent.
         if let Ok(line) = self.0.get() {
             line.closed.store(true, Ordering::Relaxed);
             line.current().closing.notify_one();
@@ -206,12 +207,13 @@ impl Producer {
         Ok(asked.iter_mut().map(|one| matches!(one.try_recv(), Ok(Ok(Ok(())) | Err(Error::Refused(_))))).collect())
     }
 
-    /// Return the dead list in the order of the IDs: all tasks that are on it from the first answer to the last.
+    /// Return the dead list in the order of the IDs: all tasks that stay on it from the first
+    /// answer to the last.
     pub async fn dead_list(&self) -> Result<Vec<DeadEntry>> {
         let (mut found, mut after) = (Vec::new(), TaskId(0));
         loop {
             let page = match self.dead_page(Ask::DeadAfter(after)).await {
-                // A daemon without this extension has one answer of 512 KiB.
+                // A daemon without this extension sends at most one answer of 512 KiB.
                 Err(Error::Refused(refused)) if found.is_empty() && refused.code == ErrorCode::Invalid => {
                     return self.dead_page(Ask::DeadList).await;
                 }
@@ -259,7 +261,7 @@ enum Waiter {
     Observe(TaskId),
 }
 
-/// The task that owns the connection.
+/// The async task that owns the connection.
 struct Driver {
     reading: ReadHalf<Box<dyn Stream>>,
     writing: WriteHalf<Box<dyn Stream>>,
@@ -307,7 +309,7 @@ impl Driver {
             }
         };
         closed_reason.set(&error);
-        // Callers that get the error and retry need another connection.
+        // Close the channel first, so that callers that get the error and retry reconnect.
         commands.close();
         self.fail(&error);
         while let Some(command) = commands.recv().await {

@@ -33,7 +33,7 @@ pub enum Target {
 pub struct ConnectOptions {
     /// Its address.
     pub target: Target,
-    /// The trusted daemons. Default: none, the connection is plain.
+    /// TLS, with the trusted daemons. Default: none, so the connection is not encrypted.
     pub tls: Option<ClientTls>,
     /// The name in its certificate. Default: the host.
     pub server_name: Option<String>,
@@ -48,7 +48,7 @@ impl ConnectOptions {
     }
 }
 
-/// A connection of any kind.
+/// A connection over TCP, TLS or a Unix socket.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
@@ -124,7 +124,7 @@ impl Peer {
     }
 }
 
-/// Connect. The TLS files are read on a thread of the pool, because that blocks.
+/// Connect. The TLS files are read on a thread of the pool, because reading them blocks.
 pub(super) async fn connect(options: ConnectOptions) -> Result<(Box<dyn Stream>, Peer)> {
     let name = match &options.target {
         Target::Tcp(address) => address.clone(),
@@ -164,7 +164,7 @@ async fn reach(options: &ConnectOptions, peer: &Peer) -> Result<Box<dyn Stream>>
     Ok(Box::new(stream.map_err(|error| peer.handshake(error))?))
 }
 
-/// Write some of the bytes; without any, never return.
+/// Write some of the bytes; if there are none, never return.
 pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
     if bytes.is_empty() {
         return std::future::pending().await;
@@ -176,7 +176,7 @@ pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) 
     Ok(written)
 }
 
-/// Wait until a time; without one, never return.
+/// Wait until a time; if there is none, never return.
 pub(super) async fn until(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due.into()).await,
@@ -184,7 +184,7 @@ pub(super) async fn until(due: Option<Instant>) {
     }
 }
 
-/// The reason for which a connection has ended, for later requests.
+/// The reason why a connection has ended, for later requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClosedReason(Arc<OnceLock<Error>>);
 

@@ -1,4 +1,4 @@
-//! Watched tasks: their outcomes, one by one, as they come.
+//! Watched tasks: their outcomes, one by one, as they arrive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use tokio::sync::{Mutex as Turn, mpsc};
 use super::producer::{Outcome, Producer};
 use crate::{Misuse, Result};
 
-/// The most watched tasks whose outcome was not taken: as many as a daemon remembers the outcomes of.
+/// The most watched tasks whose outcome was not taken: the number of outcomes that a daemon remembers.
 const WATCHED: usize = 65_536;
 
-/// A watched task, and what became of it; an error if that is unknown.
+/// A watched task, and its outcome; an error if the outcome is unknown.
 pub type Watched = (TaskId, Result<Outcome>);
 
-/// Watches tasks, and returns their outcomes in the order in which they come. Each watched task has a place in the queue
-/// from the start, so the queue is bounded and no outcome is lost: beyond the bound, [`add`](Self::add) waits until an
-/// outcome is taken.
+/// Watched tasks, whose outcomes are returned in the order in which they arrive. Each watched task
+/// has a place in the queue from the start, so the queue is bounded and no outcome is lost. If
+/// there is no place, [`add`](Self::add) waits until an outcome is taken.
 pub struct Watch {
     producer: Arc<Producer>,
     places: mpsc::Sender<Watched>,
@@ -44,7 +44,7 @@ impl Watch {
         Self { producer, places, outcomes: Turn::new(outcomes), closed: Latch::default() }
     }
 
-    /// Watch a task. Waits while too many are watched whose outcome was not taken.
+    /// Watch a task. Waits while the outcomes of too many watched tasks were not taken.
     pub async fn add(&self, id: TaskId) -> Result<()> {
         if self.closed.is_set() {
             return Err(Misuse::ProducerClosed.into());
@@ -60,12 +60,13 @@ impl Watch {
     pub async fn next(&self) -> Watched {
         match self.outcomes.lock().await.recv().await {
             Some(watched) => watched,
-            // This has a sender as well, so the queue never ends.
+            // This cannot happen: `places` is a sender, so the queue never ends.
             None => std::future::pending().await,
         }
     }
 
-    /// Close the producer's connection: no task is watched any more, and the outcomes of those that are become errors.
+    /// Close the producer's connection: no more tasks can be watched, and the outcomes of watched
+    /// tasks become errors.
     pub fn close(&self) {
         self.closed.set();
         self.producer.close();

@@ -21,10 +21,10 @@ pub struct WorkerOptions {
     pub connect: ConnectOptions,
     /// The accepted types. Default: all.
     pub types: Vec<String>,
-    /// Tasks held at once. Default: 1.
+    /// The most tasks held at once. Default: 1.
     pub prefetch: u16,
-    /// The interval of heartbeats, without which the daemon would give the tasks to other workers: 15 s. If
-    /// three stay unanswered, the connection ends.
+    /// The interval of heartbeats, without which the daemon would give the tasks to other workers.
+    /// If three stay unanswered, the connection ends. Default: 15 s.
     pub heartbeat: Duration,
 }
 
@@ -60,9 +60,9 @@ enum Command {
     Verdict(TaskId, Option<Vec<u8>>, oneshot::Sender<Result<()>>),
     /// Tasks that are done, and the caller that waits until that is written. Tasks no longer held are skipped.
     Done(Vec<TaskId>, oneshot::Sender<Result<()>>),
-    /// Receive no more tasks, and the caller that waits until none can arrive.
+    /// A request to receive no more tasks, and the caller that waits until none can arrive.
     Rest(oneshot::Sender<Result<()>>),
-    /// The caller that waits until everything has arrived that the daemon has for this worker now.
+    /// The caller that waits until all tasks that the daemon now has for this worker have arrived.
     Settle(oneshot::Sender<Result<()>>),
 }
 
@@ -140,8 +140,8 @@ impl Worker {
         self.command(Command::Rest).await
     }
 
-    /// Return once the daemon has read everything sent before, and everything has arrived that it had for this worker
-    /// then.
+    /// Wait until the daemon has read everything sent before, and all tasks that it then had for
+    /// this worker have arrived.
     pub async fn settle(&self) -> Result<()> {
         self.command(Command::Settle).await
     }
@@ -154,7 +154,7 @@ impl Worker {
     }
 }
 
-/// The task that owns the connection.
+/// The async task that owns the connection.
 struct Driver {
     reading: ReadHalf<Box<dyn Stream>>,
     writing: WriteHalf<Box<dyn Stream>>,
@@ -197,7 +197,7 @@ impl Driver {
 
     async fn step(&mut self, answers: &mut mpsc::UnboundedReceiver<Command>) -> Result<bool> {
         if self.output.is_empty() {
-            // Everything is written.
+            // All output is written, so the callers that wait for it return.
             for waiting in self.waiting.drain(..) {
                 let _ = waiting.send(Ok(()));
             }
@@ -284,7 +284,7 @@ impl Driver {
     fn handle_event(&mut self, event: WorkerEvent) -> Result<()> {
         match event {
             WorkerEvent::Task { id, kind, payload } => {
-                // An error means that the handle was dropped: this task ends with the next command.
+                // An error means that the handle was dropped: the driver ends at its next step.
                 let _ = self.tasks.send(Ok(Task { id, kind, payload }));
             }
             WorkerEvent::Alive(answered) => {

@@ -30,9 +30,9 @@ use self::state::{Phase, Shared};
 use crate::{Error, Misuse, Result};
 use penstock_io::unix::SocketFile;
 
-/// How long the journal's buffer may take to reach the disk at the end.
+/// How long the journal's waiting records may take to reach the disk when the daemon stops.
 const FLUSH: Duration = Duration::from_secs(10);
-/// How long connections may take at the end to read their output.
+/// How long peers may take to read their output when the daemon stops.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A daemon, which serves until it is dropped.
@@ -196,7 +196,7 @@ async fn written(shared: &Shared) {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // In a forked child it belongs to the parent.
+        // In a forked child, the daemon belongs to the parent.
         if let Ok(running) = self.0.get() {
             if let Some(socket) = &running.socket {
                 socket.remove();

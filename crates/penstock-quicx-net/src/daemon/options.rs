@@ -15,16 +15,16 @@ pub struct DaemonOptions {
     pub listen: Option<Addresses>,
     /// The TLS address, and the certificate. Default: none.
     pub tls: Option<(Addresses, ServerTls)>,
-    /// A Unix socket. Default: none.
+    /// The path of a Unix socket. Default: none.
     pub socket: Option<PathBuf>,
-    /// The journal's folder. Default: none, tasks are lost with the process.
+    /// The journal's folder. Default: none, so tasks are lost with the process.
     pub journal: Option<PathBuf>,
-    /// The queue.
+    /// The configuration of the queue.
     pub queue: QueueConfig,
-    /// Connections beyond this are closed at once. Default: 16,384.
+    /// The most connections; further ones are closed at once. Default: 16,384.
     pub max_connections: usize,
-    /// Connections of one address beyond this are closed at once, an IPv6 address standing for its /64. Default: seven
-    /// eighths of all, or 64 where that is more.
+    /// The most connections from one IPv4 address or one IPv6 /64; further ones are closed at once.
+    /// Default: seven eighths of all, or 64 if that is more.
     pub max_connections_per_address: Option<u64>,
     /// The silence after which a connection that is neither a producer nor a worker ends. Default: 15 minutes.
     pub idle_timeout: Option<Duration>,

@@ -1,4 +1,4 @@
-//! One connection.
+//! The driver of one connection.
 
 use std::future::pending;
 use std::io;
@@ -15,12 +15,12 @@ use tokio::time::{sleep, sleep_until};
 
 use super::state::{Phase, Shared, State};
 
-/// Consecutive reads and writes before other tasks run.
+/// The most consecutive reads and writes before other tasks run.
 const TURNS: usize = 16;
 /// How long the task stays awake for the next request of a sequential producer: sleeping and waking up would take as
 /// long as the rest of a request.
 const STAY_AWAKE: Duration = Duration::from_micros(20);
-/// How long a closing connection may take to read its remaining output.
+/// How long the peer of a closing connection may take to read the remaining output.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A connection while it is served. [`run`](Self::run) goes through these states:
@@ -35,7 +35,7 @@ pub(super) struct Connection<S> {
     shared: Arc<Shared>,
     stream: S,
     id: ConnectionId,
-    /// Its permit.
+    /// The permit, which counts the connection until it is dropped.
     _permit: Permit,
     name: Arc<str>,
     /// Whether TLS may still buffer written bytes, in any state.
@@ -107,7 +107,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         state.watch(self.id, &self.name, cx.waker());
-        // It ends under this lock, so once is enough.
+        // The last phase begins under this lock, so one check is enough.
         if shared.phase() == Phase::Ended {
             return Poll::Ready(Ok(Next::Close));
         }
@@ -143,7 +143,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Pending
     }
 
-    /// Return whether it has been silent for too long. A connection with a role is checked again after the same time.
+    /// Return whether the connection has no role and was silent for too long. A connection with a
+    /// role is checked again after the same time.
     fn is_idle(&mut self) -> bool {
         let Some(idle) = self.shared.idle_timeout else { return false };
         if self.last_activity.elapsed() < idle {

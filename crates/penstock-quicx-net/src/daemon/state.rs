@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 const READ: usize = 64 << 10;
 const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
-/// How far a daemon is on its way to its end:
+/// The phases of a daemon:
 ///
 /// ```text
 ///          Daemon::stop           no worker holds a task          the output is written
@@ -32,7 +32,7 @@ pub(super) enum Phase {
     /// No connection is accepted and no task delivered; workers finish the tasks that they hold.
     Draining,
     Drained,
-    /// All connections close, and all other tasks return.
+    /// All connections close, and all other async tasks return.
     Ended,
 }
 
@@ -44,11 +44,12 @@ pub(super) struct Shared {
     time: Notify,
     /// Notified when the journal has written records.
     pub(super) wrote: Notify,
-    /// The writer of the journal, if there is one. It shares this state, so the owner closes it.
+    /// The writer of the journal, if there is one. It holds a reference to this state, so the
+    /// daemon has to close it.
     pub(super) journal: OnceLock<GroupCommit<()>>,
     phase: watch::Sender<Phase>,
-    /// Set when a client requests a stop. The phase does not tell: the daemon's owner decides when to stop, and may stop
-    /// the daemon without a request.
+    /// Set when a client requests a stop. The phase does not show this: the daemon's owner decides
+    /// when to stop, and may stop the daemon without a request.
     pub(super) stop_requested: Latch,
     pub(super) admission: Arc<Admission>,
     pub(super) idle_timeout: Option<Duration>,
@@ -112,9 +113,10 @@ impl Shared {
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 
-    /// End all connections and all other tasks.
+    /// End all connections and all other async tasks.
     pub(super) fn cut(&self) {
-        // A connection looks at the phase and stores its waker under this lock, so none misses the end.
+        // A connection checks the phase and stores its waker under this lock, so no connection
+        // misses the end.
         let state = self.lock();
         self.enter(Phase::Ended);
         state.wakers.iter().flatten().for_each(|(waker, ..)| waker.wake_by_ref());
@@ -127,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// After a change of the queue: wake the connections that have work, except the calling one.
+    /// Handle a change of the queue: wake the connections that have work, except the calling one.
     pub(super) fn settle(&self, state: &mut State, this: Option<ConnectionId>) {
         while let Some(id) = state.queue.poll_connection() {
             if Some(id) != this
@@ -147,7 +149,7 @@ impl Shared {
         if state.queue.wants_append()
             && let Some(journal) = self.journal.get()
         {
-            // The work is returned if the daemon has ended.
+            // An error means that the daemon has ended.
             let _ = journal.push(());
         }
         // A client's STOP stops the queue before the daemon's owner drains the daemon.

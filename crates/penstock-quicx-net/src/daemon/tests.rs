@@ -1,4 +1,4 @@
-//! How a daemon begins and ends.
+//! How a daemon starts and stops.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -65,7 +65,7 @@ fn a_daemon_that_cannot_bind_its_metrics_leaves_no_socket_behind() {
     let error = Daemon::start(options).unwrap_err();
     assert!(error.to_string().contains(&taken.local_addr().unwrap().to_string()), "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    // And nothing is in the way of the next one.
+    // Nothing prevents the next daemon from starting either.
     drop(Daemon::start(on(&path)).unwrap());
     assert!(!path.exists());
 }

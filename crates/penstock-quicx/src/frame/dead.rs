@@ -13,19 +13,19 @@ pub struct DeadTask<'a> {
     pub attempts: u16,
     /// Its type.
     pub kind: &'a [u8],
-    /// Why its last attempt failed, as far as that was kept.
+    /// Why its last delivery failed, as far as the dead list kept it.
     pub reason: &'a [u8],
 }
 
 impl<'a> DeadTask<'a> {
-    /// Append it to a payload of DEAD_TASKS.
+    /// Append the task to a payload of DEAD_TASKS.
     pub(crate) fn encode(&self, out: &mut impl BufMut) {
         let mut writer = Writer::new(out);
         self.id.encode(&mut writer);
         writer.u16(self.attempts);
         writer.u8(u8::try_from(self.kind.len()).unwrap_or(u8::MAX));
         writer.bytes(self.kind);
-        // A reason may have a byte more than its length can say.
+        // A reason may be one byte longer than its length field can express.
         let reason = self.reason.get(..usize::from(u16::MAX)).unwrap_or(self.reason);
         writer.u16(reason.len() as u16);
         writer.bytes(reason);
@@ -39,7 +39,7 @@ impl<'a> DeadTask<'a> {
     }
 }
 
-/// The payload of DEAD_TASKS: an iterator over them.
+/// The payload of DEAD_TASKS, an iterator over the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadTasks<'a> {
     rest: &'a [u8],
@@ -52,7 +52,7 @@ impl<'a> DeadTasks<'a> {
         Self { rest: out }
     }
 
-    /// Those that are encoded one after the other.
+    /// Make a payload of tasks that are encoded one after the other.
     pub(crate) const fn of(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }

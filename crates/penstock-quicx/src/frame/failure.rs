@@ -12,11 +12,11 @@ pub enum ErrorCode {
     QueueFull,
     /// 0x02: bad version, length, type or role.
     Invalid,
-    /// 0x03: above the largest size class, or above what a frame may have.
+    /// 0x03: the task is above the largest size class, or the frame above the limit.
     TooLarge,
-    /// 0x04: the type is not on the list of those allowed.
+    /// 0x04: the task's type is not on the list of allowed types.
     UnknownType,
-    /// A code that the specification does not have.
+    /// A code that the specification does not define.
     Other(u8),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for ErrorCode {
 pub struct Failure<'a> {
     /// The code.
     pub code: ErrorCode,
-    /// The message for people; UTF-8 from our daemon.
+    /// The message for people; our daemon sends UTF-8.
     pub message: &'a [u8],
 }
 
@@ -74,7 +74,7 @@ impl<'a> Failure<'a> {
 /// The payload of FAILED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed<'a> {
-    /// Which task.
+    /// The task.
     pub id: TaskId,
     /// The reason, byte for byte as the worker sent it (decision 3).
     pub reason: &'a [u8],

@@ -11,7 +11,7 @@ impl TaskId {
     /// Bytes on the wire.
     pub const LENGTH: usize = 4;
 
-    /// The ID after this one.
+    /// Return the ID after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         match self.0.checked_add(1) {

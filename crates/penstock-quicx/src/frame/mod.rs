@@ -1,4 +1,4 @@
-//! The frames: encode next to decode, a file for each kind of payload.
+//! The frames. Each kind of payload has a file, with its encoder next to its decoder.
 //!
 //! ```text
 //! frame   version 0x01 (1)  opcode (1)  length (4)  payload (length)
@@ -31,7 +31,7 @@ pub const VERSION: u8 = 1;
 /// Bytes before the payload.
 pub const HEADER: usize = 6;
 
-/// A whole frame; what it carries is borrowed.
+/// A whole frame; it borrows its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A producer's task.
@@ -40,13 +40,13 @@ pub enum Frame<'a> {
     Ok(TaskId),
     /// The daemon has refused a frame.
     Error(Failure<'a>),
-    /// A worker wants work.
+    /// A worker asks for tasks.
     Ready,
     /// A task for a worker.
     Task(Task<'a>),
-    /// A worker has done a task, or an observed one was done.
+    /// A worker has done a task, or the daemon reports that an observed task is done.
     Done(TaskId),
-    /// A worker has failed at a task, or an observed or submitted one failed.
+    /// A worker has failed at a task, or the daemon reports that an observed or submitted task has failed.
     Failed(Failed<'a>),
     /// There is no work.
     Wait,
@@ -58,7 +58,7 @@ pub enum Frame<'a> {
     Stats,
     /// The statistics.
     StatsResponse(StatsResponse),
-    /// A producer wants to know a task's outcome (decision 9).
+    /// A producer asks for a task's outcome (decision 9).
     Observe(TaskId),
     /// A worker holds up to this many tasks (decision 6).
     Prefetch(Prefetch),
@@ -74,14 +74,14 @@ pub enum Frame<'a> {
     DeadDrop(TaskId),
     /// A request to stop the daemon.
     Stop,
-    /// A producer's task, which it may submit again without there being two (Spark runs tasks again).
+    /// A producer's task with a key. Submitting it again makes no second task (Spark reruns tasks).
     SubmitOnce(SubmitOnce<'a>),
     /// A request for the dead tasks with higher IDs than this one, in the order of their IDs.
     DeadAfter(TaskId),
 }
 
 impl<'a> Frame<'a> {
-    /// Its opcode.
+    /// Return the frame's opcode.
     pub const fn opcode(&self) -> Opcode {
         match self {
             Self::Submit(_) => Opcode::Submit,
@@ -111,7 +111,7 @@ impl<'a> Frame<'a> {
 
     /// Append the frame.
     ///
-    /// Fails as a misuse where a field is longer than its length can say; nothing is appended then.
+    /// Fails as a misuse, without appending anything, if a task's type is empty or a field is too long.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
         self.check()?;
         let length = u32::try_from(self.payload()).map_err(|_| Misuse::FrameLength)?;
@@ -194,7 +194,7 @@ impl<'a> Frame<'a> {
 
     /// Decode the payload of a frame.
     ///
-    /// Fails as malformed where it does not fit its layout (decision 3).
+    /// Fails as malformed if the payload does not fit its layout (decision 3).
     pub fn decode(opcode: Opcode, payload: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
         let frame = Self::read(opcode, &mut reader).map_err(|truncated| Malformed::Payload { opcode, truncated })?;
@@ -273,7 +273,7 @@ pub(crate) fn write_task(id: TaskId, content: &[u8], out: &mut Vec<u8>) {
     writer.bytes(content);
 }
 
-/// Return the type and the payload in a block or a record of the journal.
+/// Decode the type and the payload in a block or in a record of the journal.
 pub(crate) fn submit_of(content: &[u8]) -> Result<Submit<'_>, Malformed> {
     let truncated = |truncated| Malformed::Payload { opcode: Opcode::Submit, truncated };
     let submit = Submit::decode(&mut Reader::new(content)).map_err(truncated)?;

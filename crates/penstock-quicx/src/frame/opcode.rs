@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::{Prefetch, StatsResponse, TaskId};
 
-/// What a frame is (decisions 1, 6 and 9).
+/// The kind of a frame (decisions 1, 6 and 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Opcode {
@@ -57,7 +57,7 @@ impl Opcode {
     ];
 
     const fn row(self) -> (Self, u8, &'static str) {
-        // The order of the variants is that of the rows; a test looks.
+        // The variants and the rows have the same order; a test checks this.
         match self {
             Self::Submit => Self::ALL[0],
             Self::Ok => Self::ALL[1],
@@ -94,12 +94,12 @@ impl Opcode {
         self.row().2
     }
 
-    /// Return the opcode of a byte, if it is one.
+    /// Return the opcode with this byte, if there is one.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.iter().find(|row| row.1 == byte).map(|row| row.0)
     }
 
-    /// Return whether only the daemon sends it.
+    /// Return whether only the daemon sends such frames.
     pub const fn is_daemons(self) -> bool {
         match self {
             Self::Ok | Self::Error | Self::Task | Self::Wait | Self::StatsResponse | Self::DeadTasks => true,
@@ -122,7 +122,7 @@ impl Opcode {
         }
     }
 
-    /// Return whether the daemon sends it, possibly like clients.
+    /// Return whether the daemon sends such frames, even if clients send them too.
     pub(crate) const fn is_to_clients(self) -> bool {
         self.is_daemons()
             || match self {

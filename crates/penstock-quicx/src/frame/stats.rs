@@ -4,15 +4,15 @@ use penstock_wire::{Reader, Truncated, Writer};
 /// The payload of STATS_RESPONSE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatsResponse {
-    /// Tasks that wait for a worker (decision 15).
+    /// Tasks that wait for a worker or for their time (decision 15).
     pub queue_depth: u32,
-    /// Workers that have said READY.
+    /// Workers that have sent READY.
     pub workers_total: u32,
-    /// Those of them that hold no task.
+    /// Workers among these that hold no task.
     pub workers_idle: u32,
     /// The sum of the class sizes of all allocated blocks.
     pub pmad_bytes_used: u64,
-    /// The pool.
+    /// The bytes of the pool.
     pub pmad_bytes_total: u64,
 }
 

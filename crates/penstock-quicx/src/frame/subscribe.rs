@@ -3,7 +3,7 @@ use penstock_wire::{Reader, Truncated};
 use super::task::check_type;
 use crate::error::{Malformed, Misuse, Result};
 
-/// The payload of SUBSCRIBE: types, each with its length before it. An iterator over them.
+/// The payload of SUBSCRIBE: types, each after its length. It is an iterator over the types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Types<'a> {
     rest: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Types<'a> {
 impl<'a> Types<'a> {
     /// Collect types into a payload.
     ///
-    /// Fails as a misuse where one is empty or longer than 255 bytes.
+    /// Fails as a misuse if a type is empty or longer than 255 bytes.
     pub fn collect(types: &[&[u8]], out: &'a mut Vec<u8>) -> Result<Self> {
         for kind in types {
             let length = u8::try_from(kind.len()).ok().filter(|length| *length > 0);

@@ -4,12 +4,12 @@ use penstock_wire::{Reader, Truncated, Writer};
 use super::TaskId;
 use crate::error::{Malformed, Misuse, Result};
 
-/// The payload of SUBMIT, and what a block of the pool holds: a type and a payload.
+/// The payload of SUBMIT, and the content of a block of the pool: a type and a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submit<'a> {
     /// The task's type: UTF-8, 1 to 255 bytes.
     pub kind: &'a [u8],
-    /// What the task is; may be empty.
+    /// The task's payload, which may be empty.
     pub payload: &'a [u8],
 }
 
@@ -26,7 +26,7 @@ impl<'a> Submit<'a> {
         Ok(())
     }
 
-    /// A type is not empty, and UTF-8 (decision 3).
+    /// Check that the type is not empty and is UTF-8 (decision 3).
     pub(super) fn check_type(&self) -> Result<(), Malformed> {
         check_type(self.kind)
     }
@@ -51,11 +51,11 @@ pub(super) fn check_type(kind: &[u8]) -> Result<(), Malformed> {
     std::str::from_utf8(kind).map(drop).map_err(|_| Malformed::TypeEncoding)
 }
 
-/// The payload of SUBMIT_ONCE: a key of the producer's choice, and what SUBMIT has. However often a key comes, there is one
-/// task.
+/// The payload of SUBMIT_ONCE: a key that the producer chooses, and the payload of SUBMIT. However
+/// often a key is submitted, there is one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubmitOnce<'a> {
-    /// Random, or a hash of what tells the task from all others.
+    /// The key: random bytes, or a hash of the data that identifies the task.
     pub key: [u8; SubmitOnce::KEY],
     /// The task.
     pub submit: Submit<'a>,
@@ -85,7 +85,7 @@ impl<'a> SubmitOnce<'a> {
 pub struct Task<'a> {
     /// Its ID.
     pub id: TaskId,
-    /// What was submitted.
+    /// The submitted type and payload.
     pub submit: Submit<'a>,
 }
 

@@ -1,5 +1,5 @@
-//! The journal: the records of a queue's tasks, and the tasks that a start restores from them. A log writes the records to files, and
-//! reports in which of its segments they are.
+//! The journal: the records of a queue's tasks, and the tasks that are restored from them at
+//! startup. A log writes the records to files, and reports which segment holds them.
 
 mod record;
 mod recovery;
@@ -12,22 +12,23 @@ pub use recovery::{RecoveredState, RecoveredTask, Recovery};
 
 use crate::TaskId;
 
-/// The fraction of a full segment that a short one counts as.
+/// A short segment counts as a full segment divided by this.
 const SHORT: u64 = 16;
 
-/// A place in the journal: bytes since the process began.
+/// A position in the journal, in bytes since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
-/// A request to the log. The log carries requests out in this order.
+/// A request to the log. The log carries requests out in order.
 #[derive(Debug, Clone)]
 pub enum Write {
-    /// Append all records together, durably; then call `handle_durable` or `handle_write_failed`. After a failure the group may be empty: failed records
-    /// cannot come back only once an append has succeeded, and the empty one tries the disk.
+    /// Append all records together, durably; then call `handle_durable` or `handle_write_failed`.
+    /// After a failure the group may be empty: only an append that succeeds rules out that failed
+    /// records reappear, and an empty one tests the disk.
     Append(Arc<Group>),
-    /// Remove a segment: nothing in it counts any more.
+    /// Remove a segment that holds nothing live.
     Remove {
-        /// Its number.
+        /// The segment's number.
         segment: u64,
     },
 }
@@ -35,13 +36,13 @@ pub enum Write {
 /// Records that become durable together, or not at all.
 #[derive(Debug, Default)]
 pub struct Group {
-    /// The label of each record, and the end of its body.
+    /// The label of each record, and where its body ends in `bodies`.
     records: Vec<(Label, usize)>,
     bodies: Vec<u8>,
-    /// The positions before the group, and behind it.
+    /// The positions before and after the group.
     begin: Lsn,
     end: Lsn,
-    /// Tasks that it has in place of an earlier segment.
+    /// The tasks that the group moves out of an earlier segment.
     moved: Vec<TaskId>,
 }
 
@@ -67,13 +68,14 @@ impl Group {
     }
 }
 
-/// Decides when records are written, and which segments are removed.
+/// The state machine that decides when records are written, and which segments are removed.
 ///
-/// A task counts for the segment that holds its content ([`count_task`](Self::count_task), [`release_task`](Self::release_task)). The log removes the oldest segment
-/// once no task counts for it. For one that keeps tasks for long, [`to_compact`](Self::to_compact) names the segment, and its tasks
-/// are appended again.
+/// A task counts for the segment that holds its content ([`count_task`](Self::count_task),
+/// [`release_task`](Self::release_task)). The oldest segment is removed once no task counts for it.
+/// If it holds tasks for long, [`to_compact`](Self::to_compact) returns it, and the queue appends
+/// its tasks again.
 ///
-/// Group commit: while an append is under way, records gather; they are the next append.
+/// Group commit: records that arrive while an append is under way form the next append.
 ///
 /// ```text
 /// append ─▶ gathering ─▶ poll_write ─▶ under way ─▶ durable, in a segment
@@ -103,7 +105,7 @@ enum LogState {
     Sound,
     /// The last append failed. Nothing is appended.
     Failed,
-    /// An append is tried again after a failure. Until it has succeeded, the disk may hold a part of the one that failed.
+    /// An append is retried after a failure. Until it succeeds, the disk may hold a part of the failed one.
     Retried,
 }
 
@@ -120,10 +122,10 @@ impl LogState {
 struct Segment {
     number: u64,
     bytes: u64,
-    /// Tasks whose content is here, and their bytes.
+    /// The number of tasks whose content is in this segment, and their bytes.
     live: u64,
     live_bytes: u64,
-    /// It may go when this is durable and nothing is live.
+    /// The position that must be durable before the segment is removed.
     last: Lsn,
 }
 
@@ -151,17 +153,18 @@ impl Journal {
         self.durable
     }
 
-    /// Return the position behind the last record.
+    /// Return the position after the last record.
     pub const fn end(&self) -> Lsn {
         self.gathering.end
     }
 
-    /// Return the position of the group that gathers now: the records behind it become durable together, or not at all.
+    /// Return the start of the next group: the records after it become durable together, or not at all.
     pub(crate) const fn gathers_from(&self) -> Lsn {
         self.gathering.begin
     }
 
-    /// Return whether the last append failed and [`retry`](Self::retry) was not called since. Submits are to be refused.
+    /// Return whether the last append failed and [`retry`](Self::retry) was not called since. Until
+    /// then the queue refuses submits.
     pub const fn is_failed(&self) -> bool {
         !self.log.takes_appends()
     }
@@ -176,7 +179,7 @@ impl Journal {
         self.under_way.is_none() && self.log.takes_appends() && !self.is_written()
     }
 
-    /// Return whether all records are on the disk, and no other ones.
+    /// Return whether the disk holds all records, and nothing of a failed append.
     pub const fn is_written(&self) -> bool {
         let settled = match self.log {
             LogState::Sound => true,
@@ -191,7 +194,8 @@ impl Journal {
         self.gathering.end
     }
 
-    /// Append the SUBMIT of a task whose segment is to be removed. The task stays in that segment until the record is durable.
+    /// Append the SUBMIT of a task again, so that its segment can be removed. The task stays in
+    /// that segment until the record is durable.
     pub fn append_again(&mut self, record: &Record<'_>) {
         self.append(record);
         self.gathering.moved.push(record.id());
@@ -205,7 +209,7 @@ impl Journal {
         }
     }
 
-    /// Stop counting the task once the last append is durable.
+    /// Stop counting a task. Its segment stays until the records appended so far are durable.
     pub fn release_task(&mut self, number: u64, bytes: usize) {
         let end = self.end();
         if let Some(segment) = self.segments.iter_mut().find(|segment| segment.number == number) {
@@ -215,10 +219,12 @@ impl Journal {
         }
     }
 
-    /// Return the oldest segment, if its tasks should be written again so that it can go. The reasons of dead tasks, this many bytes,
-    /// count too: they are written again with their tasks.
+    /// Return the oldest segment if its tasks should be written again so that it can be removed.
+    /// `reasons` is the size of all dead tasks' reasons, which count because they are written again
+    /// with their tasks.
     ///
-    /// A short segment counts as a sixteenth of a full one: each failure of the disk begins another, and each takes a descriptor at a start.
+    /// A short segment counts as a sixteenth of a full one: each failure of the disk begins a new
+    /// segment, and each segment takes a file descriptor at startup.
     pub fn to_compact(&self, reasons: u64) -> Option<u64> {
         let total: u64 = self.segments.iter().map(|segment| segment.bytes.max(self.segment_size / SHORT)).sum();
         let live = self.segments.iter().map(|segment| segment.live_bytes).sum::<u64>() + reasons;
@@ -226,7 +232,7 @@ impl Journal {
         (self.log.takes_appends() && total > 2 * live + 4 * self.segment_size).then_some(oldest.number)
     }
 
-    /// Return what to do next with the log.
+    /// Return the next request to the log.
     pub fn poll_write(&mut self) -> Option<Write> {
         if self.under_way.is_some() || !self.log.takes_appends() {
             return None;
@@ -245,13 +251,14 @@ impl Journal {
         Some(Write::Append(group))
     }
 
-    /// Begin the next group; return the one before.
+    /// Begin the next group; return the previous one.
     fn gather(&mut self) -> Group {
         let end = self.end();
         std::mem::replace(&mut self.gathering, Group { begin: end, end, ..Group::default() })
     }
 
-    /// Note that the group under way is on the disk, in the segment of this number. Return the tasks that the group has moved there.
+    /// Record that the group under way is durable, in the segment of this number. Return the tasks
+    /// that the group moved there.
     pub fn handle_durable(&mut self, number: u64) -> Vec<TaskId> {
         let Some(group) = self.under_way.take() else { return Vec::new() };
         self.durable = self.durable.max(group.end);
@@ -266,8 +273,9 @@ impl Journal {
         Arc::try_unwrap(group).map_or_else(|group| group.moved.clone(), |group| group.moved)
     }
 
-    /// Note that the group under way failed. All its records gather again but submits: callers that wait for a submit are refused, and
-    /// tasks that were to be moved stay in their segments. Return the position that must be durable before the other records count.
+    /// Record that the group under way failed. Drop its submits and those of the next group: new
+    /// tasks are refused, and tasks to be moved stay in their segments. The other records are
+    /// appended again; return the position that must be durable before they count.
     pub fn handle_failed(&mut self) -> Lsn {
         self.log = LogState::Failed;
         let later = self.gather();
@@ -278,7 +286,7 @@ impl Journal {
         self.end()
     }
 
-    /// Try again after a failure.
+    /// Allow appends again after a failure.
     pub const fn retry(&mut self) {
         match self.log {
             LogState::Failed => self.log = LogState::Retried,

@@ -1,77 +1,78 @@
-//! What happened to a task, as a log has it.
+//! The records of the journal: each one is a change in a task's life.
 
 use penstock_wire::{Reader, Truncated, Writer};
 
 use crate::TaskId;
 
-/// What the head of a log's record says.
+/// The fixed-size part of a record, which a log keeps in the record's head.
 pub type Label = [u8; 16];
 
-/// What happened to a task. All of it but text is in the record's label, so that a record whose body is damaged says
-/// what is lost.
+/// A change in a task's life. Every field except text is in the label, so a record with a damaged
+/// body still tells what is lost.
 ///
 /// ```text
-/// label  kind (1)  0 (1)  attempts (2)  task ID (4)  order (8); a field that a kind has not is 0
+/// label  kind (1)  0 (1)  attempts (2)  task ID (4)  order (8); a field that a kind does not have is 0
 ///   1 SUBMIT     order, attempts    body: type_len, type, payload
 ///   2 DELIVERED  attempts
 ///   3 GONE
 ///   4 DEAD       attempts           body: reason
 ///   5 REQUEUED   order
-///   6 SUBMIT_ONCE  as SUBMIT, and the key (16) at the end of the body
-///   7 FAILED     as DEAD, and the reason is a worker's
+///   6 SUBMIT_ONCE  as SUBMIT, with the key (16) at the end of the body
+///   7 FAILED     as DEAD, but the reason comes from a worker
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// It was submitted, or is written again because its segment goes.
+    /// The task was submitted, or is written again so that its old segment can be removed.
     Submit {
-        /// Which.
+        /// The task's ID.
         id: TaskId,
         /// Its number in the order of submission.
         order: u64,
         /// Deliveries so far.
         attempts: u16,
-        /// Its type and payload, as in SUBMIT, and its key behind them if it has one.
+        /// The type and the payload as in SUBMIT, and then the key if the task has one.
         content: &'a [u8],
-        /// Whether it has one.
+        /// Whether the task has a key.
         once: bool,
     },
-    /// A worker got it.
+    /// The task was delivered to a worker.
     Delivered {
-        /// Which.
+        /// The task's ID.
         id: TaskId,
-        /// Deliveries, this one included.
+        /// Deliveries, including this one.
         attempts: u16,
     },
-    /// It was done, failed or dropped; in segments of the format before this one, or never accepted.
+    /// The task is done, has failed or was dropped. In segments of earlier formats, it may also
+    /// mean that the task was never accepted.
     Gone {
-        /// Which.
+        /// The task's ID.
         id: TaskId,
     },
-    /// It is on the dead list.
+    /// The task went to the dead list.
     Dead {
-        /// Which.
+        /// The task's ID.
         id: TaskId,
         /// Deliveries.
         attempts: u16,
-        /// Why.
+        /// Why the last delivery failed.
         reason: &'a [u8],
-        /// Whether a worker has said so.
+        /// Whether the reason comes from a worker.
         verdict: bool,
     },
-    /// It has left the dead list for the end of the queue.
+    /// The task went from the dead list to the end of the queue.
     Requeued {
-        /// Which.
+        /// The task's ID.
         id: TaskId,
-        /// Its new place.
+        /// Its new number in the order of submission.
         order: u64,
     },
 }
 
 impl<'a> Record<'a> {
-    /// Bytes that a log puts around a body.
+    /// The bytes that a log adds to a body.
     pub(crate) const AROUND: usize = 40;
 
-    /// Return the task of the record.
+    /// Return the ID of the record's task.
     pub const fn id(&self) -> TaskId {
         match self {
             Self::Submit { id, .. }
@@ -114,7 +115,7 @@ impl<'a> Record<'a> {
         matches!(label, [1 | 6, ..])
     }
 
-    /// Return what a label and a body say; `None` where another version has written them.
+    /// Decode a label and a body; `None` if another version wrote them.
     pub fn read(label: &Label, body: &'a [u8]) -> Option<Self> {
         let mut reader = Reader::new(label);
         let (kind, attempts) = (reader.u16().ok()?, reader.u16().ok()?);
@@ -127,12 +128,12 @@ impl<'a> Record<'a> {
             [5, 0] => Self::Requeued { id, order },
             _ => return None,
         };
-        // What it does not say is neither in the label nor behind it.
+        // Reject a label or a body with data that this kind of record does not have.
         (record.label() == *label && record.body().len() == body.len()).then_some(record)
     }
 
-    /// Return what a record of the format before this one says, which had all in its body: kind (1), task ID (4), then
-    /// the fields of the kind.
+    /// Decode a record of the earlier formats, which have everything in the body: kind (1), task ID
+    /// (4), then the fields of the kind.
     pub fn read_earlier(body: &'a [u8]) -> Option<Self> {
         Self::decode_earlier(body).ok().flatten()
     }

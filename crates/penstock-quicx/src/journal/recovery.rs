@@ -14,17 +14,17 @@ pub struct RecoveredTask {
     pub id: TaskId,
     /// Deliveries so far.
     pub attempts: u16,
-    /// Whether it is on the dead list.
+    /// Whether the task is on the dead list.
     pub state: RecoveredState,
     /// Its number in the order of submission.
     pub order: u64,
-    /// Bytes of its type and payload, and of its key.
+    /// The bytes of its content: type, payload and key.
     pub bytes: usize,
-    /// Whether it has one.
+    /// Whether it has a key.
     pub once: bool,
-    /// The segment that holds them.
+    /// The segment that holds its content.
     pub segment: u64,
-    /// Where they begin there.
+    /// The offset of its content in the segment.
     pub offset: u64,
 }
 
@@ -43,15 +43,15 @@ pub enum RecoveredState {
     Waiting,
     /// It is on the dead list.
     Dead {
-        /// Why, as far as the dead list kept it.
+        /// Why the last delivery failed, as far as the dead list kept it.
         reason: Vec<u8>,
-        /// Whether that is what a worker has said.
+        /// Whether the reason comes from a worker.
         verdict: bool,
     },
 }
 
-/// Finds out which tasks a journal holds, from its records in their order. Content is left where it is: only once it is
-/// known which tasks count, and that the pool has room for them, it goes straight into the pool.
+/// The tasks that a journal holds, found by applying its records in order. Content is not read yet:
+/// once the live tasks are known and the pool has room for them, it goes straight into the pool.
 #[derive(Debug, Default)]
 pub struct Recovery {
     tasks: FastMap<u32, RecoveredTask>,
@@ -59,14 +59,14 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Take a record, whose body ends at that place of a segment.
+    /// Apply a record whose body ends at this offset of the segment.
     pub fn apply(&mut self, segment: u64, end: u64, record: &Record<'_>) {
         let task = self.tasks.get_mut(&record.id().0);
         match (record, task) {
             (Record::Submit { id, order, attempts, content, once }, before) => {
                 let (id, order, attempts, bytes, once) = (*id, *order, *attempts, content.len(), *once);
                 let offset = end.saturating_sub(bytes as u64);
-                // Written again it is as dead as it was, although a crash may have left nothing of what follows.
+                // A dead task that is written again stays dead, even if a crash lost the DEAD that follows.
                 let before = before.filter(|task| task.order == order);
                 let state = before.map_or(RecoveredState::Waiting, |task| std::mem::take(&mut task.state));
                 let task = RecoveredTask { id, attempts, state, order, bytes, once, segment, offset };
@@ -85,13 +85,13 @@ impl Recovery {
             (Record::Requeued { order, .. }, Some(task)) => {
                 (task.order, task.attempts, task.state) = (*order, 0, RecoveredState::Waiting);
             }
-            // Of a task whose segment went because it was gone.
+            // The task had ended, and the segment with its SUBMIT was removed.
             (Record::Delivered { .. } | Record::Dead { .. } | Record::Requeued { .. }, None) => {}
         }
     }
 
-    /// Take the label of a record whose body is damaged: a reason that is lost leaves its task dead, and content that
-    /// is lost may stand in an earlier segment too, from which the task was written again.
+    /// Apply the label of a record whose body is damaged. A task whose reason is lost stays dead. Lost
+    /// content may still exist in an earlier segment, if the record is a task that was written again.
     pub fn apply_label(&mut self, segment: u64, label: &Label) {
         match Record::read(label, &[]) {
             Some(Record::Submit { id, order, attempts, .. }) => match self.tasks.get_mut(&id.0) {
@@ -115,12 +115,13 @@ impl Recovery {
         tasks
     }
 
-    /// Return the tasks of which it is known that they are lost.
+    /// Return the tasks that are known to be lost.
     pub fn lost(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.lost.iter().copied().map(TaskId)
     }
 
-    /// Fails as a limit where the tasks do not fit into a pool, and names the size needed (decision 14).
+    /// Check that the tasks fit into a pool. Fails as a limit that names the size needed
+    /// (decision 14).
     pub fn check(&self, pool: &PoolConfig) -> Result<()> {
         let needed = pool.bytes_for(self.tasks.values().map(|task| task.bytes));
         let needed = needed.map_err(Limit::JournalTask)?;
@@ -153,7 +154,7 @@ mod tests {
             }
             let found: Vec<_> = recovery.tasks().iter().map(|task| task.state.clone()).collect();
             assert_eq!(found, [RecoveredState::Dead { reason: b"why".to_vec(), verdict: true }]);
-            // One that has left the dead list is not, nor another one of its ID.
+            // A task that has left the dead list is not dead, nor is a new task with the same ID.
             recovery.apply(2, 200, &Record::Requeued { id: TaskId(1), order: 9 });
             recovery.apply(
                 2,
@@ -172,11 +173,11 @@ mod tests {
         let mut recovery = Recovery::default();
         recovery.apply(1, 100, &submit(1, b"\x01aone"));
         recovery.apply(1, 200, &submit(2, b"\x01atwo"));
-        // Its reason is lost, and it is dead.
+        // The reason is lost, but the task is dead.
         recovery.apply_label(1, &Record::Dead { id: TaskId(1), attempts: 5, reason: b"why", verdict: true }.label());
-        // It was written again, and is still where it was.
+        // The task was written again, but its first copy still exists.
         recovery.apply_label(2, &submit(2, b"\x01atwo").label());
-        // These are lost, but the one that was over.
+        // Tasks 3 and 4 are damaged, but only task 3 is lost, because task 4 has ended.
         recovery.apply_label(2, &submit(3, b"\x01athree").label());
         recovery.apply_label(2, &submit(4, b"\x01afour").label());
         recovery.apply(2, 300, &Record::Gone { id: TaskId(4) });

@@ -12,7 +12,7 @@ use crate::{DeadTask, DeadTasks, ErrorCode, Frame, Journal, REASON, Record, Task
 /// The bytes of a reason that the dead list always keeps, and the total up to which it keeps whole reasons.
 const LEAST: usize = 1 << 10;
 const REASONS: usize = 4 << 20;
-/// Bytes of DEAD_TASKS.
+/// The most bytes of DEAD_TASKS.
 const LISTED: usize = 512 << 10;
 
 impl Queue {
@@ -39,7 +39,7 @@ impl Queue {
         self.forget_unique(place);
         let Some(task) = self.tasks.get_mut(place) else { return };
         task.state = State::Dead;
-        // A worker's reason is never dropped for lack of room.
+        // At least 1 KiB of a reason is kept, even if there is no room.
         let room = REASONS.saturating_sub(self.dead.bytes).max(LEAST);
         let kept = reason.len().min(REASON).min(room);
         self.dead.bytes += kept;
@@ -59,8 +59,8 @@ impl Queue {
         }
     }
 
-    /// Write DEAD_TASKS: the oldest tasks, or those with higher IDs, which continues after an earlier answer even if
-    /// tasks have left the list since.
+    /// Write DEAD_TASKS: the oldest tasks, or those with IDs above a given one. A client that asks
+    /// by ID continues after an earlier answer even if tasks have left the list since.
     pub(super) fn write_dead(&mut self, id: ConnectionId, list: DeadList) {
         let bytes = match list {
             DeadList::Oldest => self.listed(self.dead.tasks.values()),
@@ -76,7 +76,7 @@ impl Queue {
         self.mark(id);
     }
 
-    /// Return dead tasks, as many as fit into an answer.
+    /// Encode as many dead tasks as fit into an answer.
     fn listed<'q>(&'q self, dead: impl Iterator<Item = &'q DeadEntry>) -> Vec<u8> {
         let mut bytes = Vec::new();
         for DeadEntry { place, reason, verdict: _ } in dead {
@@ -111,7 +111,7 @@ impl Queue {
         let Some(place) = self.exhume(id, task_id) else { return };
         self.counters.dropped += 1;
         self.remove(place);
-        // Its record is the last one.
+        // The record of the dropped task is the last one in the journal.
         let end = self.journal.as_ref().map_or(crate::Lsn(0), Journal::end);
         self.answer_when_durable(id, task_id, end);
     }

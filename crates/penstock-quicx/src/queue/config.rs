@@ -11,21 +11,22 @@ const LONGEST_DELAY: Duration = Duration::from_secs(3_600);
 /// The policy for the tasks of a type (decisions 7, 8 and 15).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// How long a worker may hold a task without a heartbeat: 60 s; `None`: indefinitely.
+    /// How long a worker may hold a task without a heartbeat; `None` for indefinitely.
+    /// Default: 60 s.
     pub task_timeout: Option<Duration>,
-    /// Deliveries, before a task is dead: 5.
+    /// The deliveries after which a task is dead. Default: 5.
     pub attempts: u16,
     /// Whether a task is retried after FAILED. Default: no.
     pub retry_failed: bool,
-    /// The delay before the first retry: 1 s.
+    /// The delay before the first retry. Default: 1 s.
     pub delay: Duration,
-    /// The factor of the delay for each further retry: 2.
+    /// The factor of the delay for each further retry. Default: 2.
     pub back_off: f64,
-    /// How long a task waits before its first delivery: 0.
+    /// How long a task waits before its first delivery. Default: 0.
     pub start_delay: Duration,
-    /// Tasks of a higher priority go first: 0.
+    /// The priority; tasks of a higher priority go first. Default: 0.
     pub priority: i32,
-    /// Deliveries in a second, at the most. Default: no limit.
+    /// The most deliveries per second. Default: no limit.
     pub rate: Option<f64>,
     /// Whether a submit is merged into a waiting or running task with the same payload. Default: no.
     pub unique: bool,
@@ -62,7 +63,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Return the delay of a task after this many failures.
+    /// Return the delay of a retry after this many attempts.
     pub(super) fn retry_after(&self, attempts: u16) -> Duration {
         let factor = self.back_off.powi(i32::from(attempts.saturating_sub(1)));
         Duration::try_from_secs_f64(self.delay.as_secs_f64() * factor).unwrap_or(LONGEST_DELAY).min(LONGEST_DELAY)
@@ -72,9 +73,9 @@ impl Policy {
 /// The configuration and the limits of a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueConfig {
-    /// Its memory.
+    /// The memory for the tasks.
     pub pool: PoolConfig,
-    /// For types without a policy of their own.
+    /// The policy of types that have none of their own.
     pub default: Policy,
     /// Policies by type.
     pub policies: BTreeMap<String, Policy>,
@@ -83,20 +84,21 @@ pub struct QueueConfig {
     /// The interval of heartbeats to workers without tasks and to silent producers (decision
     /// 10). Default: never.
     pub heartbeat_interval: Option<Duration>,
-    /// Types that there may be at once, of tasks and subscriptions: 4,096.
+    /// The most types at once, of tasks and subscriptions. Default: 4,096.
     pub types: usize,
-    /// Outcomes that are remembered for observers who come late: 65,536, and for how long: 600 s.
+    /// The most outcomes that are remembered for late observers. Default: 65,536.
     pub outcomes: usize,
-    /// See [`outcomes`](Self::outcomes).
+    /// How long outcomes are remembered. Default: 600 s.
     pub outcome_time: Duration,
-    /// Keys of tasks that are over which are remembered (SUBMIT_ONCE): 262,144.
+    /// The most keys of ended tasks and merged submits that are remembered (SUBMIT_ONCE).
+    /// Default: 262,144.
     pub keys: usize,
-    /// Bytes of answers that may wait for a connection, or for the disk before that, until nothing more is read from
-    /// it: 64 KiB.
+    /// The bytes of answers, waiting for the peer or for the disk, above which a connection is not
+    /// read. Default: 64 KiB.
     pub output: usize,
-    /// Bytes that may wait for a connection at all; then it is cut off: 1 MiB.
+    /// The waiting bytes above which a connection is cut off. Default: 1 MiB.
     pub output_limit: usize,
-    /// How long after a failed write of the journal the next one is tried: 1 s.
+    /// The delay before a failed write of the journal is retried. Default: 1 s.
     pub journal_retry: Duration,
 }
 
@@ -120,7 +122,7 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
-    /// Fails as a misuse if a value is invalid.
+    /// Check the values. Fails as a misuse if one is invalid.
     pub(super) fn check(&self) -> Result<()> {
         self.default.check("the default policy")?;
         for (name, policy) in &self.policies {

@@ -19,9 +19,10 @@ use crate::{Accepts, Decoder};
 pub(super) enum State {
     /// Its frames are read and answered.
     Open(Open),
-    /// Nothing more is read: it holds no task and observes none.
+    /// Nothing more is read. The connection holds and observes no tasks.
     Ending {
-        /// Whether it had a role: the driver may close a connection without a role that waits for the disk.
+        /// Whether it had a role. The driver may close an idle connection that had none, even if
+        /// answers wait for the disk.
         had_role: bool,
     },
 }
@@ -60,12 +61,13 @@ impl State {
 pub(super) struct Open {
     pub(super) role: Role,
     pub(super) input: Input,
-    /// The daemon's heartbeats: of a producer, and of a worker that has said READY, where the configuration wants them.
+    /// The daemon's heartbeats to a producer, or to a worker that has sent READY, if the
+    /// configuration enables them.
     pub(super) heartbeats: Option<Heartbeats>,
 }
 
 impl Open {
-    /// Record that the peer is alive: heartbeats before this time need no answer.
+    /// Record that the peer is alive: earlier heartbeats need no answer any more.
     pub(super) const fn answer_heartbeats(&mut self) {
         if let Some(heartbeats) = &mut self.heartbeats {
             heartbeats.unanswered = 0;
@@ -95,7 +97,7 @@ pub(super) enum RoleKind {
     Worker,
 }
 
-/// The effect of a frame for a role on a connection.
+/// The effect of a role's frame on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RoleChange {
     /// The connection has that role from now on.
@@ -182,7 +184,7 @@ pub(super) struct Heartbeats {
 /// The state of a producer.
 #[derive(Debug, Default)]
 pub(super) struct Producer {
-    /// Whether it has sent anything since the last heartbeat was due.
+    /// Whether it has sent a frame for a role, such as SUBMIT, since the last heartbeat was due.
     pub(super) active: bool,
     /// Whether its last input was one request, which is answered.
     pub(super) in_turn: bool,
@@ -196,11 +198,11 @@ pub(super) struct Worker {
     /// Whether it has sent READY. PREFETCH and SUBSCRIBE may come earlier; until READY it gets no task.
     pub(super) registered: bool,
     pub(super) prefetch: u16,
-    /// The types that it accepts; none: all.
+    /// The types that it accepts; `None` for all.
     pub(super) kinds: Option<Box<[u32]>>,
-    /// Places of its tasks.
+    /// The places of the tasks that it holds.
     pub(super) holds: Vec<u32>,
-    /// When it became idle, or got a task last, among all such moments.
+    /// The number of the moment at which it became idle or last got a task.
     pub(super) since: u64,
     /// Its position among the waiting workers, if it waits.
     pub(super) turn: Option<Turn>,
@@ -214,8 +216,8 @@ impl Worker {
     }
 }
 
-/// On which lists of the queue a connection is, so that it is on each of them once. Membership does not depend on the
-/// state: a list forgets a connection when its turn comes, or when the connection closes.
+/// The lists of the queue that a connection is on, so that it is on each only once. Membership does not
+/// depend on the state: a list forgets a connection when its turn comes, or when the connection closes.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     /// It has output, can be read again, or ends.

@@ -10,11 +10,12 @@ use super::{ConnectionId, Event, Queue};
 use crate::frame::write_task;
 use crate::{ErrorCode, Frame, HEADER, Record, TaskId, Types};
 
-/// Types that one worker may subscribe to.
+/// The most types that one worker may subscribe to.
 const SUBSCRIPTIONS: usize = 256;
 
 impl Queue {
-    /// Handle READY (decision 5): a registered worker stays registered, and an idle one is answered.
+    /// Handle READY (decision 5): register the worker, and send it tasks or WAIT. If it holds
+    /// tasks, ignore READY.
     pub(super) fn ready(&mut self, now: Tick, id: ConnectionId) {
         let since = self.moment();
         let Some(worker) = self.connections.worker_mut(id.index) else { return };
@@ -87,7 +88,7 @@ impl Queue {
         while let Some(index) = self.kinds.next_worker(kind)
             && self.give(now, kind, index)
         {
-            // It may have room for more, but other workers come first.
+            // This worker may have room for more, but other workers come first.
             let turn = self
                 .has_room(index)
                 .then(|| self.connections.worker_mut(index).map(|worker| (true, worker.since, index)));
@@ -107,7 +108,7 @@ impl Queue {
             })
     }
 
-    /// Insert a worker into the order of waiting workers.
+    /// Set a worker's position among the waiting workers; `None` removes it.
     fn wait(&mut self, index: u32, turn: Option<Turn>) {
         let Some(worker) = self.connections.worker_mut(index) else { return };
         if worker.turn != turn {
@@ -199,7 +200,7 @@ impl Queue {
         self.feed(now, id.index);
     }
 
-    /// Release a task that this connection holds; refuse the frame of one that does not hold it.
+    /// Release a task that this connection holds; refuse the frame if it does not hold the task.
     fn take_from(&mut self, id: ConnectionId, task: TaskId) -> Option<u32> {
         let place = self.tasks.find(task).filter(|place| {
             self.tasks.get(*place).is_some_and(|task| match task.state {
@@ -235,7 +236,8 @@ impl Queue {
         }
     }
 
-    /// Return an unanswered task to its place in the queue, or let it die (decision 7).
+    /// Return an unanswered task to its place in the queue, or to the dead list if it has no
+    /// attempts left (decision 7).
     pub(super) fn give_back(&mut self, now: Tick, place: u32, why: &str) {
         let Some(task) = self.tasks.get(place) else { return };
         let (kind, order) = (task.kind, task.order);
@@ -248,8 +250,8 @@ impl Queue {
         }
     }
 
-    /// End a connection: its tasks go back, and the queue forgets what it observes. Nothing changes where it is ending
-    /// already.
+    /// End a connection: return the tasks that it holds to the queue, and forget the tasks that it
+    /// observes. Do nothing if it is ending already.
     pub(super) fn dismiss(&mut self, now: Tick, id: ConnectionId) {
         let Some(open) = self.connections.get_mut(id).and_then(|connection| connection.state.end()) else { return };
         if let Some(heartbeats) = open.heartbeats {
@@ -273,7 +275,7 @@ impl Queue {
         for kind in worker.kinds.iter().flatten() {
             self.kinds.leave(*kind);
         }
-        // Other workers get them in the order of submission.
+        // Other workers get the tasks in the order of submission.
         worker.holds.sort_unstable_by_key(|place| self.tasks.get(*place).map(|task| task.order));
         for place in &worker.holds {
             self.counters.lost += 1;

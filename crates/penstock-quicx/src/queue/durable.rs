@@ -7,7 +7,7 @@ use super::task::{State, Tick};
 use super::timer::Timer;
 use crate::{ErrorCode, Journal, Lsn, Record, TaskId};
 
-/// The tasks examined and the bytes rewritten of an old segment for each write of the journal.
+/// For each write of the journal, the tasks examined to compact an old segment, and the bytes rewritten.
 const SCANNED: u32 = 65_536;
 const COMPACTED: usize = 1 << 20;
 
@@ -131,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// Record the new segment of a rewritten task. A task that has ended meanwhile counts nowhere.
+    /// Record the new segment of a rewritten task. A task that has ended meanwhile counts for no segment.
     fn moved(&mut self, id: TaskId, segment: u64) {
         let Some(place) = self.tasks.find(id) else { return };
         let (Some(journal), Some(task)) = (&mut self.journal, self.tasks.get_mut(place)) else { return };

@@ -16,41 +16,41 @@ const REASON: usize = 1 << 10;
 pub enum Event {
     /// A worker has failed at a task.
     Failed {
-        /// Which.
+        /// The task's ID.
         id: TaskId,
         /// Its type.
         kind: String,
-        /// Why, cut at 1 KiB.
+        /// The reason, cut at 1 KiB.
         reason: String,
         /// Whether it will be retried.
         again: bool,
     },
-    /// A task is on the dead list.
+    /// A task went to the dead list.
     Dead {
-        /// Which.
+        /// The task's ID.
         id: TaskId,
         /// Its type.
         kind: String,
         /// Deliveries.
         attempts: u16,
-        /// Why its last one failed.
+        /// Why its last delivery failed.
         reason: String,
     },
     /// A connection was cut off because it does not read.
     Slow {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
     /// A worker or a producer was cut off because it does not answer heartbeats.
     Silent {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
     /// The journal cannot be written; reported at the first failure, and then once a minute.
     JournalFailed {
         /// The system's message.
         message: String,
-        /// Submits.
+        /// The submits refused since the last report.
         refused: usize,
     },
     /// The journal can be written again.
@@ -69,7 +69,7 @@ pub struct Counters {
     pub connections: u64,
     /// Accepted tasks, that is, answered with OK; with a journal these are durable.
     pub submitted: u64,
-    /// Submits that were merged into another task (`unique`).
+    /// Submits that were merged into another task, by `unique` or by their keys.
     pub merged: u64,
     /// Frames refused with ERROR, by code: 0x01 to 0x04.
     pub errors: [u64; 4],
@@ -81,11 +81,11 @@ pub struct Counters {
     pub failed: u64,
     /// Failures that are retried.
     pub retried: u64,
-    /// Tasks returned by workers that disconnected.
+    /// Tasks returned because their worker's connection ended.
     pub lost: u64,
-    /// Tasks returned because their time was over.
+    /// Tasks returned because their leases ended.
     pub late: u64,
-    /// Tasks that died.
+    /// Tasks that went to the dead list.
     pub died: u64,
     /// Dead tasks that were queued again.
     pub requeued: u64,

@@ -1,7 +1,7 @@
 //! The layout in memory of answers that wait for the disk.
 //!
 //! ```text
-//! an answer behind one that waits   a frame: version 0x01 first
+//! an answer after a deferred one    a frame: version 0x01 first
 //! everything else                   kind (1)  number (4)  number (4)  LSN (8)
 //! ```
 
@@ -9,10 +9,10 @@ use penstock_wire::{Reader, Writer};
 
 use crate::{HEADER, Lsn, TaskId};
 
-/// Bytes of an item that is no frame.
+/// Bytes of an item that is not a frame.
 pub(super) const LENGTH: usize = 1 + 4 + 4 + 8;
 
-/// The dead tasks that are requested.
+/// The dead tasks that a client requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeadList {
     /// DEAD_LIST.
@@ -21,7 +21,7 @@ pub(super) enum DeadList {
     After(TaskId),
 }
 
-/// One or several waiting answers.
+/// One or several deferred answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeferredAnswer {
     /// OK for tasks with consecutive IDs, sent once this LSN is durable; refused if their records cannot be written.
@@ -52,7 +52,7 @@ impl DeferredAnswer {
         item
     }
 
-    /// None: it is the beginning of a frame.
+    /// Decode an item; `None` if the bytes are the start of a frame.
     pub(super) fn decode(item: &[u8; LENGTH]) -> Option<Self> {
         let mut reader = Reader::new(item);
         let (kind, one, two) = (reader.u8().ok()?, reader.u32().ok()?, reader.u32().ok()?);

@@ -8,12 +8,13 @@ use super::task::Tick;
 use super::{ConnectionId, Queue};
 use crate::{Accepts, Decoded, Decoder, ErrorCode, Failed, Frame};
 
-/// The bytes of the journal in the buffer above which producers, and then all connections, are not read: workers
-/// send little, and their heartbeats must get through.
+/// The waiting bytes of the journal above which producers, and then all connections, are not read.
+/// The limit for workers is higher: they send little, and their heartbeats must get through.
 const JOURNAL: (usize, usize) = (8 << 20, 16 << 20);
 /// The bytes of an incomplete frame that each connection may buffer.
 const PARTIAL: usize = 16 << 10;
-/// The total for larger incomplete frames, as a fraction of the pool.
+/// The most bytes of all incomplete frames, above which frames larger than that are refused: the
+/// pool divided by this.
 const PARTIAL_OF_POOL: u64 = 4;
 
 impl Queue {
@@ -29,8 +30,8 @@ impl Queue {
         self.end(now, id);
     }
 
-    /// Return whether a connection may send more requests: output that it does not read must not accumulate, nor
-    /// answers that wait for a slow disk.
+    /// Return whether a connection may send more requests. Otherwise output that the peer does not
+    /// read would accumulate, or answers that wait for a slow disk.
     pub(super) fn takes_input(&self, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get(id) else { return false };
         let Some(open) = connection.open() else { return false };
@@ -80,7 +81,8 @@ impl Queue {
         }
     }
 
-    /// Incomplete frames are outside of the pool: large ones share a limit.
+    /// Refuse a large incomplete frame if all incomplete frames, which are outside the pool, exceed
+    /// their limit.
     fn keep_partial(&mut self, id: ConnectionId, decoder: &mut Decoder) {
         decoder.forget_given();
         let (kept, most) = (decoder.kept(), self.pool.bytes_total() / PARTIAL_OF_POOL);
@@ -105,13 +107,13 @@ impl Queue {
         }
     }
 
-    /// Return whether a connection has no role (decision 2), so that nothing will be sent to it.
+    /// Return whether a connection has no role (decision 2), so that it gets answers only.
     pub fn has_no_role(&self, id: ConnectionId) -> bool {
         self.connections.get(id).is_none_or(|connection| connection.state.has_no_role())
     }
 
-    /// Return whether a connection's last input was one request of a producer, and is answered: the next one may follow
-    /// soon.
+    /// Return whether a connection's last input was one request of a producer, which is answered.
+    /// Then the next request may follow soon.
     pub fn is_in_turn(&self, id: ConnectionId) -> bool {
         self.connections.get(id).and_then(Connection::producer).is_some_and(|producer| producer.in_turn)
     }
@@ -158,7 +160,8 @@ impl Queue {
             Frame::DeadRequeue(task) => self.dead_requeue(now, id, task),
             Frame::DeadDrop(task) => self.dead_drop(id, task),
             Frame::Stop => self.asked_to_stop(id),
-            // Refused already by the role, or by the decoder if only the daemon sends it.
+            // These are refused already, by the role check or, if only the daemon sends them, by
+            // the decoder.
             Frame::Submit(_)
             | Frame::SubmitOnce(_)
             | Frame::Observe(_)

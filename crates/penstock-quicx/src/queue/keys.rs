@@ -16,7 +16,7 @@ pub(super) struct KeyOwner {
     pub(super) state: KeyState,
 }
 
-/// How a key belongs to its task:
+/// The relation of a key to its task:
 ///
 /// ```text
 ///  remember ─▶ Own ────────┐  the task ends
@@ -27,7 +27,7 @@ pub(super) struct KeyOwner {
 pub(super) enum KeyState {
     /// The task has the key in its block.
     Own,
-    /// The task stands for another submit, which had the key.
+    /// A submit with the key was merged into the task.
     Merged,
     /// The task has ended: its ID may belong to another task.
     Ended,
@@ -43,15 +43,14 @@ impl KeyState {
     }
 }
 
-/// The keys of all tasks that are there, and the last ones of tasks that are over and of submits for which another task
-/// stands.
+/// The keys of all live tasks, and the most recent keys of ended tasks and of merged submits.
 #[derive(Debug)]
 pub(super) struct Keys {
     most: usize,
     known: HashMap<Key, KeyOwner>,
-    /// Those that are loose, in the order in which they became so.
+    /// The loose keys, in the order in which they became loose.
     loose: VecDeque<Key>,
-    /// The tasks that stand for take_merged, with the keys of those, oldest first.
+    /// The keys of merged submits by the ID of the task, oldest first.
     merged: FastMap<u32, VecDeque<Key>>,
 }
 
@@ -109,7 +108,7 @@ impl Keys {
         while self.loose.len() > self.most
             && let Some(oldest) = self.loose.pop_front()
         {
-            // A forgotten key may have been submitted again, as a task's own.
+            // A forgotten key may have been submitted again, and now be a live task's own key.
             let Some(keyed) = self.find(oldest).filter(|keyed| keyed.state.is_loose()) else { continue };
             self.known.remove(&oldest);
             if let Some(merged) = self.merged.get_mut(&keyed.id.0) {

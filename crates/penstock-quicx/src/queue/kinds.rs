@@ -20,20 +20,20 @@ const KEPT: usize = 1_024;
 pub(super) struct Kind {
     pub(super) name: Box<[u8]>,
     pub(super) policy: Policy,
-    /// Tasks and subscriptions. Without any the type is forgotten.
+    /// The number of its tasks and subscriptions. Without any, the type is forgotten.
     users: usize,
-    /// By order, as they were submitted.
+    /// Waiting tasks in the order of submission, with their order.
     fifo: VecDeque<(u64, u32)>,
-    /// Returned tasks, which belong before later ones.
+    /// Returned tasks by order. They go before later tasks.
     returned: BTreeMap<u64, u32>,
     rank: Option<Rank>,
-    /// Workers that subscribe to it and want work.
+    /// Workers that subscribe to the type and wait for tasks.
     waiting: BTreeSet<Turn>,
-    /// The deliveries that the rate allows, and when they were computed.
+    /// The deliveries that the rate allows, and when this number was computed.
     tokens: f64,
     reckoned: Tick,
     blocked: bool,
-    /// Where `unique` holds: tasks by the hash of their payload.
+    /// Tasks by the hash of their payload, if the policy has `unique`.
     pub(super) unique: FastMap<u64, u32>,
 }
 
@@ -185,7 +185,7 @@ impl Kinds {
         }
     }
 
-    /// Insert the type into the order of types with tasks.
+    /// Update the type's place in the order of types with tasks.
     fn rank(&mut self, number: u32) {
         let Some(kind) = self.kinds.get_mut(number as usize).and_then(Option::as_mut) else { return };
         let first = if kind.blocked { None } else { kind.first() };
@@ -214,7 +214,7 @@ impl Kinds {
         own.into_iter().chain(self.waiting.first()).min().map(|(.., worker)| *worker)
     }
 
-    /// Start or stop the waiting of a worker for these types.
+    /// Add a worker to those that wait for these types, or remove it.
     pub(super) fn wait(&mut self, kinds: Option<&[u32]>, turn: Turn, waits: bool) {
         let set = |set: &mut BTreeSet<Turn>| if waits { set.insert(turn) } else { set.remove(&turn) };
         match kinds {

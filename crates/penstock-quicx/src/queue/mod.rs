@@ -1,4 +1,4 @@
-//! The queue: the daemon's state machine, without sockets, files and clock.
+//! The queue: the daemon's state machine, without sockets, files or a clock.
 //!
 //! ```text
 //!  bytes ─▶ connection ─▶ frame ─▶ task in the pool ─▶ journal ─▶ durable ─▶ type's queue ─▶ worker ─▶ DONE ─▶ freed
@@ -50,13 +50,15 @@ use crate::{
 
 /// A task queue in fixed memory.
 ///
-/// After any call that changes it, poll until every poll says None: [`poll_event`](Self::poll_event),
-/// [`poll_write`](Self::poll_write), and [`poll_connection`](Self::poll_connection), which names connections with
-/// something to write, to read again, or to end; then come back at [`poll_timeout`](Self::poll_timeout).
+/// After any call that changes the queue, poll until every poll returns `None`:
+/// [`poll_event`](Self::poll_event), [`poll_write`](Self::poll_write), and
+/// [`poll_connection`](Self::poll_connection), which returns connections to write to, to read
+/// again, or to end. At [`poll_timeout`](Self::poll_timeout), call
+/// [`handle_timeout`](Self::handle_timeout).
 ///
-/// Memory: the pool; about 160 bytes for each task, 60 more for one with a key, and 100 for each outcome and each key
-/// that are remembered; for each connection at most what [`QueueConfig`] says of output, a frame that is not whole, and
-/// what one read brought.
+/// Memory: the pool; about 160 bytes for each task, 60 more for one with a key, and 100 for each
+/// remembered outcome or key; for each connection at most the output that [`QueueConfig`] allows,
+/// an incomplete frame, and the bytes of one read.
 #[derive(Debug)]
 pub struct Queue {
     config: QueueConfig,
@@ -73,9 +75,9 @@ pub struct Queue {
     holding: Vec<ConnectionId>,
     /// Connections whose input is not read until the disk has caught up, first come, first served.
     read_paused: VecDeque<ConnectionId>,
-    /// The segment whose tasks are being rewritten, and the next index.
+    /// The segment whose tasks are being rewritten, and the next place in `tasks` to examine.
     compacting: Option<(u64, u32)>,
-    /// The bytes of incomplete frames.
+    /// The bytes that all connections buffer of incomplete frames.
     partial: usize,
     dirty: VecDeque<ConnectionId>,
     dead: Dead,
@@ -87,7 +89,7 @@ pub struct Queue {
     hasher: RandomState,
     /// The order number of the next task.
     order: u64,
-    /// A counter of the events at which workers became idle or got a task.
+    /// A counter that orders the moments at which workers became idle or got a task.
     moments: u64,
     workers: usize,
     idle: usize,
@@ -95,7 +97,7 @@ pub struct Queue {
     stopping: bool,
 }
 
-/// The dead list: by order, and the orders by ID.
+/// The dead list: tasks by their order, and orders by task ID.
 #[derive(Debug, Default)]
 struct Dead {
     tasks: BTreeMap<u64, DeadEntry>,
@@ -121,7 +123,7 @@ impl Queue {
         Self::build(now, config, None)
     }
 
-    /// Make a queue with a journal; [`restore`](Self::restore) adds the tasks that are in it.
+    /// Make a queue with a journal; [`restore`](Self::restore) adds the tasks that the journal holds.
     ///
     /// Fails if the configuration is invalid.
     pub fn with_journal(now: Instant, config: QueueConfig, journal: Journal) -> Result<Self> {
@@ -206,8 +208,8 @@ impl Queue {
         let most = self.kinds.get(kind).map_or(u16::MAX, |kind| kind.policy.attempts);
         match &task.state {
             RecoveredState::Dead { reason, verdict } => self.bury(place, reason, *verdict),
-            // Its worker's connection has ended with the earlier process (decision 7): a task that takes the daemon
-            // down with it is not delivered forever.
+            // The worker's connection ended with the earlier process (decision 7). So a task that
+            // crashes the daemon is not delivered forever.
             RecoveredState::Waiting if task.attempts >= most => {
                 self.die(now, place, b"the daemon ended during the last delivery", false);
             }
@@ -231,7 +233,8 @@ impl Queue {
         )
     }
 
-    /// Close a connection: its tasks return to the head of the queue (decision 7). A producer's tasks stay.
+    /// Close a connection. The tasks that a worker holds return to the head of the queue
+    /// (decision 7); the tasks that a producer submitted stay.
     pub fn handle_closed(&mut self, now: Instant, id: ConnectionId) {
         let now = self.tick(now);
         if self.connections.get(id).is_some() {
@@ -265,16 +268,17 @@ impl Queue {
         }
     }
 
-    /// Return the memory of a connection's buffers in bytes: output, answers that wait for the disk, an
-    /// incomplete request, and pending input. Apart from the last, which is at most one read, these are
-    /// at most [`QueueConfig::output`] and one answer, or one request; if observed tasks fail faster than it
-    /// reads, [`QueueConfig::output_limit`] and one answer. Half a KiB more is for answers that waited for the disk.
+    /// Return the bytes of a connection's buffers: output, answers that wait for the disk, an
+    /// incomplete request, and pending input of at most one read. Without pending input, these are
+    /// at most [`QueueConfig::output`] plus one answer, or one request; if observed tasks fail
+    /// faster than the peer reads, [`QueueConfig::output_limit`] plus one answer. Answers that
+    /// waited for the disk may take half a KiB more.
     pub fn buffered(&self, id: ConnectionId) -> usize {
         let (out, input) = self.buffers(id);
         out + input
     }
 
-    /// Return the same as two numbers: output and input.
+    /// Return the same bytes as two numbers: output and input.
     pub fn buffers(&self, id: ConnectionId) -> (usize, usize) {
         self.connections.get(id).map_or((0, 0), Connection::buffered)
     }
@@ -312,13 +316,14 @@ impl Queue {
         }
     }
 
-    /// An event for the log.
+    /// Return the next event for the log.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// Return the next action on the journal's log; then call [`handle_durable`](Self::handle_durable) or
-    /// [`handle_write_failed`](Self::handle_write_failed), for an append.
+    /// Return the next request to the journal's log. After an append, call
+    /// [`handle_durable`](Self::handle_durable) or
+    /// [`handle_write_failed`](Self::handle_write_failed).
     pub fn poll_write(&mut self) -> Option<Write> {
         self.journal.as_mut()?.poll_write()
     }
@@ -338,7 +343,7 @@ impl Queue {
         self.stopping = true;
     }
 
-    /// Return whether it is stopping, by a call or by STOP.
+    /// Return whether the queue is stopping, after [`stop`](Self::stop) or STOP.
     pub const fn is_stopping(&self) -> bool {
         self.stopping
     }
@@ -390,7 +395,7 @@ impl Queue {
         &self.counters
     }
 
-    /// The pool.
+    /// Return the pool.
     pub const fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -428,7 +433,7 @@ impl Queue {
         self.list(id);
     }
 
-    /// Answer with OK once a record is durable that is retried until it is written.
+    /// Answer with OK once a record is durable, which the journal retries until it is written.
     fn answer_when_durable(&mut self, id: ConnectionId, task: TaskId, lsn: Lsn) {
         if lsn <= self.journal.as_ref().map_or(Lsn(u64::MAX), Journal::durable) {
             return self.answer(id, &Frame::Ok(task));
@@ -449,7 +454,7 @@ impl Queue {
         }
     }
 
-    /// Put the connection on the list of those that wait for the disk.
+    /// Add the connection to the list of connections that wait for the disk.
     fn list(&mut self, id: ConnectionId) {
         if self.journal.is_some()
             && let Some(connection) = self.connections.get_mut(id)
@@ -465,7 +470,7 @@ impl Queue {
         self.answer(id, &Frame::Error(Failure { code, message: message.as_bytes() }));
     }
 
-    /// Send an unsolicited frame. A connection that leaves too much of these unread is cut off.
+    /// Send an unsolicited frame. A connection that leaves too many bytes unread is cut off.
     fn push(&mut self, now: Tick, id: ConnectionId, frame: &Frame<'_>) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.output.push(frame);

@@ -28,7 +28,8 @@ impl Queue {
         }
     }
 
-    /// Return the reason for observers of a dead task: the worker's, as far as the dead list has kept it.
+    /// Send FAILED for a dead task, with the worker's reason as far as the dead list has kept it,
+    /// or with "max attempts".
     fn tell_death(&mut self, now: Tick, id: ConnectionId, task: TaskId, place: u32) {
         let dead = self.tasks.get(place).and_then(|task| self.dead.tasks.get(&task.order));
         let reason = dead.filter(|dead| dead.verdict).map_or_else(|| MAX_ATTEMPTS.into(), |dead| dead.reason.clone());
@@ -87,7 +88,7 @@ impl Queue {
         self.forget_unique(place);
         let Some(task) = self.tasks.remove(place) else { return };
         self.keys.over(task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block)));
-        // The block of a task stays allocated as long as the task exists.
+        // This cannot fail: a task's block is allocated as long as the task exists.
         let _ = self.pool.free(task.block);
         self.kinds.leave(task.kind);
         if let Some(journal) = &mut self.journal {

@@ -17,7 +17,7 @@ pub(super) const MAX_ATTEMPTS: &[u8] = b"max attempts";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// With its reason.
+    /// Failed, with the reason.
     Failed(Box<[u8]>),
 }
 
@@ -62,7 +62,7 @@ impl Outcomes {
         }
     }
 
-    /// Drop the oldest reasons to make room for a new one, because observers come soon.
+    /// Drop the oldest reasons to make room for a new one: most observers come soon after the outcome.
     fn make_room(&mut self, bytes: usize) {
         while self.bytes + bytes > REASONS {
             let Some((since, id)) = self.order.get(self.emptied) else { return };

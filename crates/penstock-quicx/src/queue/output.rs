@@ -6,9 +6,9 @@
 //! TASK, DONE, FAILED of others' tasks ──────────────────┘
 //! ```
 //!
-//! Both count. An answer that waits for the disk takes 17 bytes, and so do all consecutive OKs whose records become
-//! durable at once; DEAD_TASKS is made directly in `out` when it can be sent. So the waiting output of a connection is
-//! limited before each request, and its buffers are no larger than that.
+//! Both buffers count towards the limit. A deferred answer takes 17 bytes, and so does a run of OKs
+//! whose records become durable together; DEAD_TASKS is made directly in `out` when it can be sent.
+//! The limit is checked before each request, so the buffers stay within it.
 
 use super::held::{self, DeadList, DeferredAnswer};
 use crate::{ErrorCode, Failure, Frame, HEADER, Lsn, TaskId};
@@ -29,21 +29,21 @@ const REFUSED: Failure<'static> = Failure { code: ErrorCode::QueueFull, message:
 enum DeadListPosition {
     /// There is none.
     None,
-    /// It waits behind an answer that waits for the disk.
+    /// It is deferred behind an answer that waits for the disk.
     Wanted,
-    /// It ends this many bytes ahead in `out`.
+    /// It ends this many unwritten bytes ahead in `out`.
     Out(usize),
 }
 
 /// The output of one connection.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// To be written; `sent` bytes of it were.
+    /// Bytes for the socket, of which the first `sent` are written.
     out: Vec<u8>,
     sent: usize,
-    /// Answers that wait for the disk, and later ones.
+    /// Answers that wait for the disk, and later answers.
     held: Vec<u8>,
-    /// The start of the last one, if it stands for consecutive OKs.
+    /// The start of the last item in `held`, if it stands for consecutive OKs.
     run: Option<usize>,
     listing: DeadListPosition,
     /// The bytes of both buffers above which no more requests are accepted.
@@ -67,7 +67,7 @@ impl Output {
         self.out.len() - self.sent + self.held.len()
     }
 
-    /// Return whether so much waits that no further request is accepted.
+    /// Return whether too much output waits to accept another request.
     pub(super) fn is_full(&self) -> bool {
         self.waiting() > self.limit || self.listing != DeadListPosition::None
     }
@@ -111,7 +111,7 @@ impl Output {
         }
         self.hold_bytes(frame.length());
         self.run = None;
-        // A daemon's frames always fit their layouts.
+        // This cannot fail: the daemon's frames always fit their layouts.
         let _ = frame.encode(&mut self.held);
     }
 
@@ -125,8 +125,8 @@ impl Output {
         let _ = frame.encode(self.room(frame.length(), self.waiting() / 8));
     }
 
-    /// Return the output buffer with room for a frame of this many bytes: up to the limit the buffer doubles, beyond that
-    /// it grows by the needed bytes and the spare.
+    /// Return the output buffer with room for a frame of this many bytes: up to the limit the
+    /// buffer doubles, beyond it the buffer grows by the needed bytes and the spare.
     pub(super) fn room(&mut self, bytes: usize, spare: usize) -> &mut Vec<u8> {
         if self.out.capacity() - self.out.len() < bytes {
             self.compact();
@@ -165,8 +165,8 @@ impl Output {
         self.held.extend_from_slice(&item.encode());
     }
 
-    /// Add the OK of a submit, sent once it is durable. Consecutive OKs share one item if their records become durable
-    /// together, which begin at `batch`.
+    /// Defer the OK of a submit until its record is durable. Consecutive OKs share one item if
+    /// their records become durable together, that is, if all of them come after `batch`.
     pub(super) fn hold_submit(&mut self, id: TaskId, lsn: Lsn, batch: Lsn) {
         let last = self.run.and_then(|at| self.held.get_mut(at..)?.first_chunk_mut::<{ held::LENGTH }>());
         if let Some(last) = last
@@ -181,12 +181,12 @@ impl Output {
         self.hold(DeferredAnswer::Submits { first: id, count: 1, lsn });
     }
 
-    /// OK for a record that is retried until it is written.
+    /// Defer the OK for a record that is retried until it is written.
     pub(super) fn hold_control(&mut self, id: TaskId, lsn: Lsn) {
         self.hold(DeferredAnswer::Control { id, lsn });
     }
 
-    /// Add DEAD_TASKS, in order. Until it is written no more requests are accepted.
+    /// Defer DEAD_TASKS, in order. Until it is written, no more requests are accepted.
     pub(super) fn hold_list(&mut self, list: DeadList) {
         self.hold(DeferredAnswer::Dead(list));
         self.listing = DeadListPosition::Wanted;
@@ -257,7 +257,7 @@ impl Output {
         u32::try_from(room / bytes).unwrap_or(u32::MAX).min(count)
     }
 
-    /// Drop this many bytes of the held answers.
+    /// Keep the held answers without their first `gone` bytes.
     fn keep(&mut self, mut held: Vec<u8>, gone: usize) {
         self.run = self.run.and_then(|at| at.checked_sub(gone));
         if gone < held.len() {
@@ -305,7 +305,8 @@ impl Output {
     }
 }
 
-/// Grow a buffer by this many bytes: it doubles up to the limit, and beyond that grows by the needed bytes and the spare.
+/// Grow a buffer by this many bytes: it doubles up to the limit, and beyond it grows by the needed
+/// bytes and the spare.
 fn grow(buffer: &mut Vec<u8>, bytes: usize, limit: usize, spare: usize) {
     let needed = buffer.len() + bytes;
     let room = if needed > limit { needed + spare } else { needed.max((buffer.capacity() * 2).max(64).min(limit)) };

@@ -1,4 +1,4 @@
-//! Submits: into the pool, into the journal, and once durable into the queue.
+//! Submits: a task goes into the pool, into the journal, and once durable into its type's queue.
 
 use std::hash::BuildHasher as _;
 
@@ -198,7 +198,7 @@ fn fill(content: &mut [u8], submit: Submit<'_>, key: Option<Key>) {
 enum Accepted {
     /// A new task.
     New(u32),
-    /// A live task into which it was merged.
+    /// A live task into which the submit was merged.
     There(u32),
     /// A task with the same key that has ended.
     Over(TaskId),

@@ -1,4 +1,4 @@
-//! Tasks: the state of each. Types and payloads are in the pool.
+//! The tasks and their states. Types and payloads are in the pool.
 
 use penstock_pool::Block;
 use penstock_wire::FastMap;
@@ -18,7 +18,7 @@ pub(super) type Tick = u64;
 ///       │     start    ▲   ▲  lost   │ │ max attempts
 ///       └──▶ Delayed ──┘   │         │ └──────────▶ Dead ──▶ dropped
 ///               ▲          └─────────┼───────────────┘ requeued
-///               └────────────────────┘ FAILED, to be tried again
+///               └────────────────────┘ FAILED, with a retry
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -26,11 +26,11 @@ pub(super) enum State {
     Accepting { lsn: Lsn },
     /// It waits for a worker.
     Waiting,
-    /// It waits for a time.
+    /// It waits for its delay to end.
     Delayed { until: Tick },
-    /// It is held by a worker, by the connection's index, until its lease ends.
+    /// It is held by a worker, the connection at this index, until its lease ends.
     Held { worker: u32, since: Tick, due: Option<Tick> },
-    /// On the dead list.
+    /// It is on the dead list.
     Dead,
 }
 

@@ -66,7 +66,7 @@ impl Queue {
         self.feed(now, index);
     }
 
-    /// Answer HEARTBEAT; a worker's extends the leases of its tasks.
+    /// Answer HEARTBEAT. A worker's heartbeat extends the leases of its tasks.
     pub(super) fn heartbeat(&mut self, now: Tick, id: ConnectionId) {
         if let Some(worker) = self.connections.worker_mut(id.index) {
             worker.renewed = now;
@@ -81,7 +81,8 @@ impl Queue {
         }
     }
 
-    /// Schedule the next heartbeat to a worker or a producer, which is sent while it is idle (decision 10).
+    /// Schedule the next heartbeat to a worker or a producer, which is sent if the peer is idle
+    /// then (decision 10).
     pub(super) fn begin_beats(&mut self, now: Tick, id: ConnectionId, unanswered: u8) {
         if let (Some(interval), Some(open)) = (self.config.heartbeat_interval, self.connections.open_mut(id)) {
             let due = now + interval.as_micros().max(1) as u64;
@@ -94,7 +95,7 @@ impl Queue {
         let Some(id) = self.connections.id(index) else { return };
         let Some(open) = self.connections.open_mut(id) else { return };
         let Some(Heartbeats { unanswered, .. }) = open.heartbeats.take() else { return };
-        // A worker is idle while it holds no task, a producer while it sends nothing.
+        // A worker is idle while it holds no task, a producer while it sends no frame for a role.
         let (idle, silent) = match &mut open.role {
             Role::Unknown => return,
             Role::Producer(producer) => (!std::mem::take(&mut producer.active), &mut self.counters.silent_producers),
@@ -112,7 +113,7 @@ impl Queue {
     }
 }
 
-/// Takes timers that are due.
+/// The removal of timers that are due.
 trait Due {
     fn pop_first_due(&mut self, now: Tick) -> Option<(Tick, Timer)>;
 }

@@ -1,4 +1,4 @@
-//! Stores that are slow, fail, or lose something: responses must not claim anything untrue.
+//! Stores that are slow, fail, or lose chunks: responses must not claim anything untrue.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};

@@ -1,4 +1,4 @@
-//! Buffers that share a Redis. Without a redis-server these tests are skipped, and say so.
+//! Buffers that share a Redis. Without a redis-server these tests are skipped with a message.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;

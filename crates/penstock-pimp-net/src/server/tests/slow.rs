@@ -173,7 +173,7 @@ fn bodies_that_do_not_come_keep_no_other_write_waiting() {
     let mut slow: Vec<TcpStream> =
         requests.iter().flat_map(|request| (0..100).map(|_| asking(&server, request))).collect();
     assert_eq!(server.write(id(2), &[metadata(id(2), "\"identity\"")]).status, 201);
-    // None of them has been abandoned meanwhile: the write did not wait for that.
+    // No slow client was abandoned meanwhile, so the write did not wait for that.
     for stream in &mut slow {
         stream.set_nonblocking(true).expect("settable");
         assert_eq!(stream.read(&mut [0]).expect_err("no answer yet").kind(), ErrorKind::WouldBlock);

@@ -1,4 +1,4 @@
-//! Segments of the previous format, which are read until nothing in them is needed.
+//! Segments of the previous format, which are read until they hold nothing live.
 //!
 //! ```text
 //! segment  "PIMPLOG2"  number (8)  bytes of the segment before it (8)  CRC-32 of these (4)  records
@@ -26,7 +26,7 @@ pub(super) fn is_begun(start: &[u8]) -> bool {
 pub(super) fn earlier(number: u64, start: &[u8]) -> Option<EarlierSegment> {
     let (fields, sum) = start.first_chunk::<HEADER>()?.split_last_chunk::<4>()?;
     let (magic, numbers) = fields.split_first_chunk::<8>()?;
-    // Where only the magic is damaged, the checksum still matches the correct one.
+    // If only the magic is damaged, the checksum still matches the correct one.
     let is_right = sum_of(&[MAGIC, numbers]) == *sum;
     let (found, before) = numbers.split_first_chunk::<8>()?;
     let (found, before) = match (magic == MAGIC, is_right) {

@@ -1,8 +1,9 @@
 //! Jobs in a folder: a log of segments that are only appended to, and that are deleted as a whole.
 //!
-//! A change is one record, so it is stored completely or not at all, wherever the process dies. Changes that wait while
-//! the disk is busy are written and synced together. The positions of chunks are kept in memory; a restart reads the
-//! segments. Jobs live for minutes, so most segments die as a whole; the sweep rewrites the rest of the others.
+//! A change is one record, so it is stored completely or not at all, wherever the process dies.
+//! Changes that wait while the disk is busy are written and synced together. The positions of
+//! chunks are kept in memory; a restart reads the segments. Jobs live for minutes, so most segments
+//! die as a whole; the sweep rewrites the live rest of the others.
 
 mod earlier;
 mod read;
@@ -49,7 +50,7 @@ impl fmt::Debug for DiskStore {
 impl DiskStore {
     /// Open a folder, creating it if necessary, and read its contents.
     ///
-    /// Fails where another process has the folder open, or a segment has an unknown format.
+    /// Fails if another process has the folder open, or a segment has an unknown format.
     pub fn open(folder: &Path) -> Result<Self> {
         Self::with_segments(folder, writer::SEGMENT)
     }

@@ -1,4 +1,4 @@
-//! A cache of the newest chunks: polls want these, and they need not be read from the disk.
+//! A cache of the newest chunks: most polls ask for these, and need not read the disk.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! label  job ID (16)
-//! body   job ID (16)  until (8)  length (4)  the job's record; of length 0: it is deleted
+//! body   job ID (16)  until (8)  length (4)  the job's record; length 0 if it is deleted
 //!        count (4)  { index (4)  length (4)  envelope } × count
 //! ```
 //!
@@ -58,7 +58,7 @@ pub(super) struct EncodedChange {
 /// The longest body: the log's records are shorter than 2 GiB.
 const MAX_BODY: u64 = i32::MAX as u64;
 
-/// Return a length as four bytes, for a change or a part of it.
+/// Check the length of a change or of a part of it, and return it as a `u32`.
 fn length_of(bytes: usize) -> penstock_pimp::Result<u32> {
     Limit::new("the length of a change", MAX_BODY).check(bytes as u64)?;
     Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
@@ -122,7 +122,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// Parse a body; `None` if another version has written it.
+/// Parse a body; `None` if another version wrote it.
 pub(super) fn read_body(body: &[u8]) -> Option<Update> {
     let mut rest = body;
     let id = JobId::from_bytes(*take::<16>(&mut rest)?)?;

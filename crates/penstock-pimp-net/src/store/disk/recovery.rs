@@ -1,4 +1,4 @@
-//! Recovery at the start: the jobs in the log, and which of them have lost something.
+//! Recovery at the start: the jobs in the log, and those of them that have lost something.
 //!
 //! The log reports what is damaged; this module finds the jobs concerned. A record with a damaged head is still read. A
 //! record with a damaged body is identified by its head. Otherwise any job may have lost a record, unless it had ended
@@ -18,7 +18,7 @@ use super::state::State;
 /// The length of the shortest record: a shorter gap contains none.
 const SHORTEST: u64 = 64;
 
-/// Collects the contents of the log, oldest first.
+/// The contents of the log, collected oldest first.
 #[derive(Default)]
 pub(super) struct Recovery {
     state: State,
@@ -56,7 +56,8 @@ impl Replay for Recovery {
 }
 
 impl Recovery {
-    /// Apply a whole record: whatever its job has lost before, this record has its current state.
+    /// Apply a whole record. Earlier losses of its job no longer matter, because the record has its
+    /// current state.
     fn take(&mut self, segment: u64, offset: u64, update: Update) {
         self.lost.remove(&update.id);
         self.state.apply(segment, offset, update, Vec::new());

@@ -29,7 +29,8 @@ impl ChunkPosition {
 /// A job that was stored here and is not forgotten yet.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// `None`: the job was deleted, which must be remembered as long as older records of it may exist.
+    /// The job; `None` if it was deleted, which must be remembered as long as older records of it
+    /// may exist.
     pub(super) job: Option<Job>,
     pub(super) until: u64,
     /// The segment of its newest record.
@@ -129,7 +130,7 @@ impl State {
         }
     }
 
-    /// Drop the chunks of expired jobs, and the jobs that are to be forgotten.
+    /// Drop the chunks of expired jobs, and the jobs whose `until` is over.
     pub(super) fn expire(&mut self, now: u64) {
         for (id, mut entry) in std::mem::take(&mut self.jobs) {
             if entry.job.as_ref().is_some_and(|job| now >= job.expires_at()) {

@@ -32,14 +32,14 @@ const TRIED: usize = 1 << 20;
 pub(super) enum Pending {
     /// A change.
     Record(Box<EncodedChange>, oneshot::Sender<Result<()>>),
-    /// Delete what has expired by this time.
+    /// Delete jobs and chunks that have expired by this time.
     Sweep(u64, oneshot::Sender<Result<()>>),
 }
 
-/// The last write failed.
+/// A failed write that no successful write has followed.
 struct FailedWrite {
     why: String,
-    /// The size of the longest such write: a successful shorter one proves nothing about it.
+    /// The size of the longest such write: a shorter write that succeeds proves nothing about it.
     bytes: usize,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) log: Log,
-    /// Held as long as the folder is written.
+    /// Held while the folder is written.
     pub(super) _guard: FolderLock,
 }
 
@@ -182,8 +182,8 @@ impl Writer {
         }
     }
 
-    /// Delete what has expired, and free its space: segments without live content are removed, and those that are
-    /// mostly dead are rewritten first.
+    /// Delete expired jobs and chunks, and free their space: segments without live content are
+    /// removed, and those that are mostly dead are rewritten first.
     fn sweep(&mut self, now: u64) -> Result<()> {
         if let Err(error) = self.log.seal() {
             // Even on a full disk, expired jobs must be deleted.
@@ -199,7 +199,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Return the segments without live content, and those with little.
+    /// Return the segments without live content, and those with little of it.
     fn choose(&mut self) -> (BTreeSet<u64>, BTreeSet<u64>) {
         let (mut empty, mut worth) = (BTreeSet::new(), BTreeSet::new());
         let open = self.log.open_segment();
@@ -251,7 +251,7 @@ impl Writer {
             let envelopes = read(&found).map_err(|error| Error::io("cannot read chunks", error))?;
             let chunks: Vec<(u32, Bytes)> = indices.into_iter().zip(envelopes).collect();
             let change = Change { was: job.clone(), job, chunks };
-            // Not kept in the cache: they are not polled more often than before.
+            // These chunks are not cached, because they are not polled more often than before.
             self.append(vec![record::encode(id, until, change).map_err(Error::Protocol)?], false)?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Damage a byte of a file, so far before its end.
+/// Damage the byte of a file that is this far before its end.
 fn break_at(path: &Path, before_end: usize) {
     let mut bytes = fs::read(path).expect("readable");
     let at = bytes.len() - before_end;

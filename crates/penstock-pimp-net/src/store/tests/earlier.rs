@@ -45,7 +45,7 @@ fn a_store_of_the_format_before_is_read_and_goes_on_in_this_one() {
     sweep(&store, 0);
     drop(store);
     let old = in_earlier_format(&fs::read(&segments(folder.path())[0]).expect("readable"));
-    // With a seal at the end, and without one, as a killed process leaves it.
+    // The segment ends with a seal, or without one, as a killed process leaves it.
     for (length, is_ended) in [(old.len(), true), (old.len() - SEAL, false)] {
         let image = image(&[&old[..length]]);
         let store = DiskStore::open(image.path()).expect("readable");
@@ -83,7 +83,7 @@ fn a_segment_of_the_format_before_that_is_cut_anywhere_holds_the_changes_that_we
     drop(store);
     let new = fs::read(&segments(folder.path())[0]).expect("readable");
     let old = in_earlier_format(&new);
-    // Each record is four bytes shorter, and its header twenty.
+    // In the previous format each record is four bytes shorter, and the segment's header twenty.
     let (mut at, mut ends) = (super::HEADER, vec![HEADER]);
     while at < new.len() - super::SEAL {
         at += 40 + u32::from_be_bytes(*new[at..].first_chunk().expect("a head")) as usize;

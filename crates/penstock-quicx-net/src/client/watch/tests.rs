@@ -10,7 +10,7 @@ use super::*;
 use crate::{ConnectOptions, Daemon, DaemonOptions, Error, ProducerOptions, Target, Worker, WorkerOptions};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Long enough for what is not held back.
+/// Long enough for a call that does not wait.
 const MOMENT: Duration = Duration::from_millis(300);
 
 /// A daemon, a watch with a bound, and the IDs of three tasks.
@@ -40,7 +40,7 @@ impl Fixture {
         Self { watch, ids, _daemon: daemon, folder }
     }
 
-    /// Take tasks: the first of them fails, the others are done.
+    /// Take this many tasks: the first submitted one fails, the others are done.
     fn work(&self, tasks: usize) {
         let worker = run(Worker::connect(WorkerOptions::new(to(&self.folder.path().join("socket")))));
         for _ in 0..tasks {
@@ -77,7 +77,7 @@ fn a_watch_is_bounded_and_loses_no_outcome() {
     run(all.watch.add(all.ids[0]));
     run(all.watch.add(all.ids[1]));
     assert!(!adds(&all.watch, all.ids[2]));
-    // Outcomes that have come, and were not taken, count as well.
+    // Outcomes that have arrived but were not taken count too.
     all.work(3);
     assert!(!adds(&all.watch, all.ids[2]));
     let first = all.next();

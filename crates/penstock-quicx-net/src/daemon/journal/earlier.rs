@@ -1,13 +1,14 @@
-//! Segments of the formats before this one, 1 to 3, which are read until nothing in them counts.
+//! Segments of the earlier formats 1 to 3, which are read until they hold nothing live.
 //!
 //! ```text
 //! segment  "QUICXJ"  format (2)  number (8)  records
 //! record   length of the body (4)  CRC-32 of length and body (4)  body
 //! ```
 //!
-//! The header has no checksum: it is compared with what it should be for the file's number. Neither has a record's head, so the whole
-//! segment is read before anything is said of it, and the log gets the checksum as the first bytes of a body. Nothing says where a
-//! segment ends: a record that is cut off there was being written when the process or the power went.
+//! The header has no checksum, so it is compared with the expected header for the file's number. A
+//! record's head has none either, so the whole segment is read before its records are known, and
+//! the log gets the checksum as the first bytes of a body. The end of a segment is not marked: a
+//! record that is cut off there was being written when the process died or the power failed.
 
 use penstock_log::{EarlierSegment, Framing, Head, Length};
 use penstock_quicx::Record;
@@ -19,11 +20,11 @@ const HEADER: usize = 16;
 /// Bytes of a record's length, and of its checksum.
 const LENGTH: usize = 4;
 const SUM: usize = 4;
-/// No body is longer: a block of the largest class there may be, and what was around it.
+/// The longest body: a block of the largest possible size class, and the fields around it.
 const LONGEST: usize = (1 << 20) + 64;
-/// None is shorter: its kind and a task's ID.
+/// The shortest body: a kind and a task ID.
 const SHORTEST: usize = 5;
-/// What may be looked at in search of the next whole record, for each byte of a segment.
+/// For each byte of a segment, the bytes that may be hashed in search of whole records.
 const SEARCH: usize = 64;
 
 fn header(format: u16, number: u64) -> [u8; HEADER] {
@@ -33,7 +34,8 @@ fn header(format: u16, number: u64) -> [u8; HEADER] {
     bytes
 }
 
-/// Return how many bits of a header, or of what there is of it, differ from that of the nearest format for this number.
+/// Return how many bits of a header, or of its first bytes, differ from the most similar header of
+/// an earlier format and this number.
 fn wrong_bits(start: &[u8], number: u64) -> u32 {
     let wrong = |format| {
         let bytes = start.iter().zip(header(format, number));
@@ -42,14 +44,15 @@ fn wrong_bits(start: &[u8], number: u64) -> u32 {
     (1..=FORMAT).map(wrong).min().unwrap_or(u32::MAX)
 }
 
-/// Return whether these bytes are all that a crash has left of a header.
+/// Return whether these bytes may be the part of a header that a crash has left.
 pub(super) fn is_begun(start: &[u8]) -> bool {
-    // Its number is not looked at.
+    // Only the magic and the format are compared, not the number.
     start.len() < HEADER && wrong_bits(start.get(..8).unwrap_or(start), 0) <= 1
 }
 
-/// Return how to read the segment of this number that begins with these bytes, if it is one. A flipped bit is damage. Where more is
-/// wrong, it is another one if it says so without a mistake.
+/// Return how to read the segment of this number that begins with these bytes, if its format is an
+/// earlier one. One flipped bit is damage. If more bits differ, the bytes must be the exact header
+/// of a segment of another number.
 pub(super) fn earlier(number: u64, start: &[u8]) -> Option<EarlierSegment> {
     let start = start.first_chunk::<HEADER>()?;
     let (found, before) = match wrong_bits(start, number) {
@@ -63,11 +66,11 @@ pub(super) fn earlier(number: u64, start: &[u8]) -> Option<EarlierSegment> {
     Some(EarlierSegment { framing: Box::new(Frame::default()), number: found, before })
 }
 
-/// Return how to read the segment of this number whose header is lost: a checksum in it holds, or it is blank, as when the power goes
-/// before a file's bytes are on the disk.
+/// Return how to read the segment of this number whose header is lost, if it contains a valid
+/// record or only zeros. Zeros remain if the power fails before a file's bytes are on the disk.
 pub(super) fn headless(number: u64, segment: &[u8]) -> Option<EarlierSegment> {
     let is_one = segment.iter().all(|byte| *byte == 0) || Records::new(segment).next().is_some();
-    // Of another format where it says so.
+    // A segment that begins with the magic has a header, of another format.
     (is_one && !segment.starts_with(&MAGIC)).then(|| EarlierSegment {
         framing: Box::new(Frame::default()),
         number,
@@ -75,12 +78,12 @@ pub(super) fn headless(number: u64, segment: &[u8]) -> Option<EarlierSegment> {
     })
 }
 
-/// Return the record of a body from the log.
+/// Decode a body that the log has read, which begins with the checksum.
 pub(super) fn record(body: &[u8]) -> Option<Record<'_>> {
     Record::read_earlier(body.get(SUM..)?)
 }
 
-/// The places of a segment's records, and their ends, once it was read.
+/// The starts and the ends of a segment's records, once `end` has read the segment.
 #[derive(Default)]
 struct Frame {
     length: usize,
@@ -124,14 +127,15 @@ fn checksum(body: &[u8]) -> [u8; SUM] {
     hasher.finalize().to_be_bytes()
 }
 
-/// Where the records of a segment begin and end, in their order. What is damaged is passed over: the next one is wherever a checksum
-/// holds.
+/// An iterator over the starts and the ends of a segment's records, in order. It skips damage: the
+/// next record is at the next valid checksum.
 struct Records<'a> {
     segment: &'a [u8],
     offset: usize,
-    /// Bytes whose checksum may still be taken in search of a record: what looks like thousands of records must not cost without end.
+    /// The bytes that may still be hashed in search of a record, so that data which looks like
+    /// thousands of records does not cost unlimited time.
     budget: usize,
-    /// The same, in search of a length with one wrong bit.
+    /// The same budget, for the search for a length with one wrong bit.
     bits: usize,
 }
 
@@ -141,7 +145,8 @@ impl<'a> Records<'a> {
         Self { segment, offset: HEADER, budget, bits: budget }
     }
 
-    /// Return where the segment ends without a record that was cut off, once there are no more.
+    /// Return where the segment ends, excluding a record that was cut off. Call this once the
+    /// iterator has ended.
     fn acknowledged(&mut self) -> usize {
         let length = self.segment.len();
         let rest = length.saturating_sub(self.offset);
@@ -149,7 +154,8 @@ impl<'a> Records<'a> {
         if is_cut && self.end_but_for_a_bit().is_none() { self.offset.min(length) } else { length }
     }
 
-    /// Return where a record ends whose length has one wrong bit: a wrong length may lead to another record by chance.
+    /// Return the end of a record whose length has one wrong bit. This is tried first, because a
+    /// wrong length may lead to another record by chance.
     fn end_but_for_a_bit(&mut self) -> Option<usize> {
         let (length, rest) = self.segment.get(self.offset..)?.split_first_chunk::<LENGTH>()?;
         let (sum, bodies) = rest.split_first_chunk::<SUM>()?;
@@ -162,7 +168,7 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// Return where the next whole record begins behind something that is none.
+    /// Return the start of the next whole record after damage.
     fn search(&mut self) -> Option<usize> {
         if let Some(end) = self.end_but_for_a_bit() {
             return (end < self.segment.len()).then_some(end);
@@ -170,7 +176,8 @@ impl<'a> Records<'a> {
         if let Some(end) = end_of(self.segment, self.offset)
             && (end == self.segment.len() || record_at(self.segment, end).is_some())
         {
-            // The length is right, and what is wrong is within: nothing in there is taken for a record.
+            // The length is right, so the damage is inside the record, and nothing inside is taken
+            // for a record.
             return (end < self.segment.len()).then_some(end);
         }
         for place in self.offset + 1..self.segment.len() {
@@ -200,20 +207,20 @@ impl Iterator for Records<'_> {
     }
 }
 
-/// Return where a record ends, by its length; none where that is no length of a record, or not there.
+/// Return where a record ends by its length; `None` if the length is cut off or out of range.
 fn end_of(segment: &[u8], place: usize) -> Option<usize> {
     let length = segment.get(place..)?.first_chunk::<LENGTH>()?;
     let bytes = usize::try_from(u32::from_be_bytes(*length)).ok()?;
     (SHORTEST..=LONGEST).contains(&bytes).then_some(place + LENGTH + SUM + bytes)
 }
 
-/// Return a body that is there, and begins like one.
+/// Return the body at a place, if it is complete and begins with a known kind.
 fn body_at(segment: &[u8], place: usize) -> Option<&[u8]> {
     let body = segment.get(place + LENGTH + SUM..end_of(segment, place)?)?;
     body.first().is_some_and(|kind| (1..=7).contains(kind)).then_some(body)
 }
 
-/// Return where a whole record ends.
+/// Return the end of the record at a place, if it is whole.
 fn record_at(segment: &[u8], place: usize) -> Option<usize> {
     let body = body_at(segment, place)?;
     let sum = segment.get(place + LENGTH..)?.first_chunk::<SUM>()?;
@@ -298,7 +305,7 @@ mod tests {
     #[test]
     fn what_looks_like_records_everywhere_does_not_cost_for_ever() {
         let mut segment = header(FORMAT, 3).to_vec();
-        // Each fourth byte begins what may be a record of 256 KiB.
+        // Every fourth byte could begin a record of 256 KiB.
         segment.extend(std::iter::repeat_n([0, 4, 3, 1], 1 << 17).flatten());
         let length = segment.len();
         let mut frame = Frame::default();

@@ -1,4 +1,4 @@
-//! The journal's folder: the log of a daemon's tasks, and a lock, so that it has one daemon at a time.
+//! The journal's folder: the log of a daemon's tasks, and a lock that admits one daemon at a time.
 
 mod earlier;
 mod recovery;
@@ -19,10 +19,11 @@ use super::state::Shared;
 use crate::{Error, Result};
 
 const LOCK: &str = ".lock";
-/// Length of a segment at which a new one begins.
+/// The length of a segment at which a new one begins.
 const SEGMENT: u64 = 16 << 20;
 
-/// Return the format of a journal's log with segments of this length. Formats 1 to 3 had segments of their own.
+/// Return the format of a journal's log with segments of this length. Formats 1 to 3 had another
+/// layout of segments.
 const fn format(segment: u64) -> Format {
     Format { kind: *b"quicx  4", suffix: ".journal", what: "a Quicx journal", segment }
 }
@@ -35,9 +36,10 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Lock the folder, which is made if it is missing, and restore its tasks.
+    /// Lock the folder, which is created if it is missing, and restore its tasks.
     ///
-    /// Fails if another process has the folder, if it has other contents, or if its tasks do not fit into the pool.
+    /// Fails if another process has locked the folder, if its files are not a journal, or if its
+    /// tasks do not fit into the pool.
     pub(super) fn open(disk: Arc<dyn Disk>, path: &Path, now: Instant, config: &QueueConfig) -> Result<(Self, Queue)> {
         Self::with_segments(disk, path, now, config, SEGMENT)
     }
@@ -69,14 +71,14 @@ impl Folder {
     fn append(&mut self, group: &Group) -> io::Result<u64> {
         let records: Vec<_> = group.records().map(|(label, body)| Written { label, body }).collect();
         let segment = self.log.append(&records)?.segment;
-        // With the mark a start can tell damage of these records from a torn write, even if this process is killed now. They are
-        // durable without it.
+        // The seal lets a later start tell damage to these records from a torn write, even if this
+        // process is killed now. The records are durable without it.
         let _ = self.log.seal_unsynced();
         Ok(segment)
     }
 
-    /// Remove the queue's oldest segment, after earlier ones that the disk did not remove. Each may say that tasks of the one
-    /// before it are over, so it goes after that one.
+    /// Remove the queue's oldest segment, after older ones whose removal failed before. The order
+    /// matters: a segment may hold the GONE of tasks in the segment before it.
     fn remove(&mut self, segment: u64) {
         let numbers = self.log.segments().map(|(number, _)| number);
         let oldest: Vec<_> = numbers.take_while(|number| *number <= segment).collect();
@@ -85,15 +87,16 @@ impl Folder {
         }
     }
 
-    /// Start the thread that writes the queue's records until it is closed. The journal has a thread of its own because a write
-    /// takes tens of microseconds, and passing it to a thread pool would take as long again.
+    /// Start the thread that writes the queue's records until it is closed. The journal has its own
+    /// thread because a write takes tens of microseconds, and passing it to a thread pool would
+    /// take as long again.
     pub(super) fn start(self, shared: &Arc<Shared>) -> Result<()> {
         let writer = Writer { folder: self, shared: Arc::clone(shared) };
         let commit = GroupCommit::start("penstock-journal", writer);
         let commit = commit.map_err(|error| Error::io("cannot start the journal's thread", error))?;
-        // Tasks that became dead at the start are to be written.
+        // Write the records of tasks that went to the dead list during the start.
         let _ = commit.push(());
-        // It is not set yet: there is one journal.
+        // This cannot fail: a daemon sets its journal once.
         let _ = shared.journal.set(commit);
         Ok(())
     }
@@ -115,7 +118,8 @@ impl Record for Written<'_> {
     }
 }
 
-/// The writer on the journal's thread. The queue collects the records; an item only says that there are some.
+/// The writer on the journal's thread. The queue collects the records; an item only signals that
+/// there are some.
 struct Writer {
     folder: Folder,
     shared: Arc<Shared>,
@@ -144,7 +148,7 @@ impl penstock_log::Writer for Writer {
 }
 
 impl Writer {
-    /// Append a group, and tell the queue; return the queue's next write.
+    /// Append a group, and report the result to the queue; return the queue's next write.
     fn commit(&mut self, group: &Group) -> Option<Write> {
         let began = Instant::now();
         let written = self.folder.append(group);
@@ -164,7 +168,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // A start then has nothing to repair. If this fails, the start does it.
+        // After this, the next start has nothing to repair. If this fails, the next start repairs the log.
         let _ = self.folder.log.seal();
     }
 }

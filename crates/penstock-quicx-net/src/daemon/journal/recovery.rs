@@ -1,4 +1,4 @@
-//! The start of a daemon: the tasks in the log.
+//! The recovery of the tasks in the log when a daemon starts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,7 +41,7 @@ impl Replay for Found {
                     self.recovery.apply(hole.segment, offset + body.len() as u64, &record);
                 }
             }
-            // A body of this format does not have the task's ID.
+            // Without its label, a body of this format does not tell which task it belongs to.
             (Some(_) | None, Some(_) | None) => {}
         }
     }

@@ -1,4 +1,5 @@
-//! Power that goes at every call: what was said OK to is there, and what was done does not come back.
+//! Power failures and IO errors at every call: accepted tasks are not lost, and done tasks do not
+//! come back.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +7,11 @@ use penstock_testkit::disk::Fault;
 
 use super::*;
 
-/// What became of tasks, by their payloads.
+/// The fates of tasks, by their payloads.
 #[derive(Default)]
 struct Said {
     accepted: BTreeSet<u32>,
-    /// Whether it is on the disk or not, a worker has said it.
+    /// Tasks that a worker has reported done, durable or not.
     done: BTreeSet<u32>,
     durably_done: BTreeSet<u32>,
 }
@@ -26,7 +27,8 @@ impl Said {
     }
 }
 
-/// Some days of a daemon. All tasks but each seventh are done, so segments go, and some are written again.
+/// Run a daemon twice. All tasks except every seventh are done, so segments are removed, and some
+/// tasks are written again.
 fn run(place: &Place) -> Said {
     let mut said = Said::default();
     for day in 0..2 {
@@ -109,7 +111,7 @@ fn what_was_said_ok_to_is_there_and_what_was_done_is_not_whatever_call_fails() {
 
 #[test]
 fn a_segment_goes_only_after_the_one_before_it() {
-    // The sync of the folder fails, or the removal.
+    // Either the sync of the folder fails, or the removal.
     for failing in 0..2 {
         let place = Place::new();
         let (mut folder, mut queue) = place.open().unwrap();
@@ -147,7 +149,7 @@ fn a_write_that_fails_refuses_its_submits_and_they_do_not_come_back() {
             drain(&mut folder, &mut queue);
             let is_taken = hears(&mut queue, producer).len() == 2;
             place.disk.heal();
-            // The disk is tried by itself.
+            // The queue retries the disk without a new submit.
             queue.handle_timeout(Instant::now() + std::time::Duration::from_secs(2));
             drain(&mut folder, &mut queue);
             assert!(queue.is_written(), "{fault:?} at call {call}");

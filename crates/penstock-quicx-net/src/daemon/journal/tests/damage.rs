@@ -1,4 +1,5 @@
-//! What breaks on the disk, although the process was killed just behind its last write.
+//! Damage on the disk, which is distinguished from a torn write although the process was killed
+//! just after its last write.
 
 use super::*;
 
@@ -6,7 +7,7 @@ const HEADER: usize = penstock_log::HEADER;
 /// Bytes of a seal, and of a record before its body.
 const HEAD: usize = 32;
 
-/// A segment with three tasks of nine bytes of payload, as a daemon leaves it that is killed.
+/// A segment with three tasks of nine bytes of payload, as a killed daemon leaves it.
 fn killed() -> (Place, Vec<u8>) {
     let place = Place::new();
     let (mut folder, mut queue) = place.open().unwrap();
@@ -34,7 +35,7 @@ fn a_bit_that_flips_costs_one_task_at_most_and_is_told_and_kept() {
         let expected = (1..=3).filter(|number| Some(*number) != lost);
         let expected: Vec<_> = expected.map(|number| format!("{number} a payload {number}")).collect();
         assert_eq!(waiting(&mut queue), expected, "bit {bit}");
-        // Nothing says of a seal that it was on the disk.
+        // Damage to the seal is not reported, because nothing shows that the seal was on the disk.
         let is_told = bit / 8 < whole.len() - HEAD;
         assert_eq!(queue.counters().damaged, u64::from(is_told), "bit {bit}");
         assert_eq!(image.kept(1), is_told.then_some(flipped), "bit {bit}");

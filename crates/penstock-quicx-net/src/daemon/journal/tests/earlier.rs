@@ -1,9 +1,11 @@
-//! A journal of format 3, as the last version with it has written it: two processes, the second of which was killed.
+//! A journal of format 3, as the last version with that format wrote it in two processes, the
+//! second of which was killed.
 
 use super::*;
 
-/// Tasks 1 to 6: the first is done, the second was delivered twice, the third is dead, the fourth was dead and is queued again behind
-/// the others, the fifth has a key, the sixth is dead of what a worker said.
+/// Tasks 1 to 6: the first is done, the second was delivered twice, the third is dead, the fourth
+/// was dead and is queued again after the others, the fifth has a key, and the sixth is dead
+/// because a worker reported its failure.
 const FIRST: &str = "\
     51554943584a0003000000000000000100000014c6ae900b01000000010000000000000001000001616f6e65000000174578bece0100000002000000 \
     00000000020000046d61696c74776f00000016b0f5b00601000000030000000000000003000001617468726565000000156404726a01000000040000 \
@@ -12,7 +14,7 @@ const FIRST: &str = "\
     078018f37d02000000010001000000058663cf5b03000000010000002442adc51e0400000003000574686520776f726b6572277320636f6e6e656374 \
     696f6e20656e6465640000000b6459bf81040000000400056c6174650000000da0b2f65a0500000004000000000000000700000016287d973f070000 \
     000600016e6f20737563682061646472657373";
-/// Task 8, the second task written again, task 9, which is over, and task 10.
+/// Task 8, the second task written again, task 9, which has ended, and task 10.
 const SECOND: &str = "\
     51554943584a0003000000000000000200000016950ddeec01000000080000000000000008000001616569676874000000176b8e9648010000000200 \
     000000000000020002046d61696c74776f000000156c292c2f01000000090000000000000009000001616e696e650000000588b84769030000000900 \
@@ -39,7 +41,7 @@ fn written(first: &[u8], second: &[u8]) -> Place {
 #[test]
 fn a_journal_of_the_format_before_is_read_and_goes_on_in_this_one() {
     let (mut first, mut second) = (bytes(FIRST), bytes(SECOND));
-    // The older ones lack only kinds of records.
+    // Formats 1 and 2 only lack some kinds of records.
     for format in 1..=3 {
         (first[7], second[7]) = (format, format);
         let place = written(&first, &second);
@@ -54,7 +56,7 @@ fn a_journal_of_the_format_before_is_read_and_goes_on_in_this_one() {
             let known = SubmitOnce { key: *b"0123456789abcdef", submit: Submit { kind: b"a", payload: b"five" } };
             send(&mut queue, producer, &[Frame::SubmitOnce(known)]);
             assert_eq!(hears(&mut queue, producer), ["OK 5"]);
-            // That they were delivered is not on the disk yet.
+            // The deliveries to the worker are not on the disk yet.
             drop(folder);
             if start == 2 {
                 (folder, queue) = place.open().unwrap();
@@ -99,7 +101,7 @@ fn a_segment_of_the_format_before_that_is_cut_anywhere_holds_what_was_whole_and_
     }
     let states = [vec![], vec!["8 a eight"], vec!["8 a eight"], vec!["8 a eight", "9 a nine"], vec!["8 a eight"]];
     for cut in 0..second.len() {
-        // The last one, and one behind which a later process has begun another.
+        // The cut segment is the last one, or a later process has begun another after it.
         for behind in [false, true] {
             if behind && cut < HEADER {
                 continue;
@@ -132,7 +134,7 @@ fn a_bit_that_flips_in_a_segment_of_the_format_before_costs_one_record_at_most_a
             let place = if number == 1 { written(&flipped, &second) } else { written(&first, &flipped) };
             let (_folder, mut queue) = place.open().unwrap();
             let when = format!("bit {bit} of segment {number}");
-            // Format 3 with one bit less is format 1 or 2, which reads the same.
+            // Format 3 with one bit cleared is format 1 or 2, which reads the same.
             let told = !(bit / 8 == 7 && matches!(flipped[7], 1 | 2));
             assert_eq!(queue.counters().damaged, u64::from(told), "{when}");
             assert_eq!(place.kept(number), told.then_some(flipped), "{when}");
@@ -143,7 +145,7 @@ fn a_bit_that_flips_in_a_segment_of_the_format_before_costs_one_record_at_most_a
             if bit < HEADER * 8 {
                 assert_eq!((lost, waiting.len(), dead.len()), (0, 5, 2), "{when}");
             }
-            // One whose end is lost comes again, and one that was dead may be alive.
+            // A task whose GONE is lost comes back, and a dead task may be alive again.
             assert!(lost <= 1 && waiting.len() + dead.len() <= 8, "{when}: {waiting:?}, {dead:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! What a journal holds after crashes and damage, on a disk in memory.
+//! The contents of a journal after crashes and damage, on a disk in memory.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 mod crashes;
@@ -22,7 +22,7 @@ fn mismatch(error: &Error) -> Option<Mismatch> {
     Some(*mismatch)
 }
 
-/// A folder in memory, and one on the disk of the same name for its lock.
+/// A folder in memory, and a folder of the same name on the real disk for its lock.
 struct Place {
     disk: MemoryDisk,
     folder: TempDir,
@@ -48,7 +48,7 @@ impl Place {
         self.disk.create(&self.segment(number)).unwrap().append(&mut [IoSlice::new(bytes)]).unwrap();
     }
 
-    /// The bytes of a segment that is kept aside.
+    /// Return the bytes of a damaged segment that was kept aside.
     fn kept(&self, number: u64) -> Option<Vec<u8>> {
         self.disk.read(&self.file(&format!("{number:020}.journal.damaged"))).ok()
     }
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// Write what the queue has to write.
+/// Carry out all writes of the queue.
 fn drain(folder: &mut Folder, queue: &mut Queue) {
     while let Some(write) = queue.poll_write() {
         match write {
@@ -81,7 +81,7 @@ fn send(queue: &mut Queue, to: ConnectionId, frames: &[Frame<'_>]) {
     queue.handle_input(Instant::now(), to, &bytes);
 }
 
-/// What a connection has been sent, in words.
+/// Return the frames that were sent to a connection, as text.
 fn hears(queue: &mut Queue, id: ConnectionId) -> Vec<String> {
     let bytes = queue.poll_transmit(id).to_vec();
     queue.handle_written(Instant::now(), id, bytes.len());
@@ -103,14 +103,14 @@ fn hears(queue: &mut Queue, id: ConnectionId) -> Vec<String> {
     found
 }
 
-/// The tasks that wait, each with its type and payload, in their order.
+/// Return the waiting tasks in order, each with its type and payload.
 fn waiting(queue: &mut Queue) -> Vec<String> {
     let worker = queue.open(false);
     send(queue, worker, &[Frame::Prefetch(Prefetch(500)), Frame::Ready]);
     hears(queue, worker)
 }
 
-/// The dead list, each task with its attempts and reason.
+/// Return the dead list, each task with its attempts and reason.
 fn dead(queue: &mut Queue) -> Vec<String> {
     let monitor = queue.open(false);
     send(queue, monitor, &[Frame::DeadList]);
