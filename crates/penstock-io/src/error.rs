@@ -215,11 +215,7 @@ pub trait DriverError: From<Error> {
         Error::Tls { message, source: Some(Arc::from(source.into())) }.into()
     }
 
-<<<<<<< HEAD
     /// Make the error of a caller that broke a rule of a binding to another language, in its words.
-=======
-    /// Make the error of a caller that broke a rule of a driver or of a binding, with its message.
->>>>>>> words-b
     fn misuse(message: String) -> Self {
         Error::Misuse(Misuse::Rule(message)).into()
     }
