@@ -9,6 +9,7 @@ use super::{OpenContainer, Transfer};
 use crate::Result;
 use crate::payload::{IN_MEMORY, error_code};
 use crate::policy::DocumentPolicy;
+use crate::previous::DeferredPart;
 use crate::privacy::{Padding, Privacy};
 
 /// Maximum numbers of parts, and of bytes in memory, that are announced together.
@@ -45,15 +46,22 @@ impl Transfer<'_> {
         self.document_labels.as_ref().map(|labels| labels.part(&self.ledger, index)).unwrap_or_default()
     }
 
-    /// Queue a part for the next announcement.
-    pub(super) fn enqueue(&mut self, index: usize, dehydrate: bool, payload: Payload) -> Result<()> {
+    /// Queue a part for the next announcement. A deferred part redeems its claim check.
+    pub(super) fn enqueue(
+        &mut self,
+        index: usize,
+        dehydrate: bool,
+        payload: Payload,
+        deferred: Option<DeferredPart>,
+    ) -> Result<()> {
         if let Some(reason) = self.refusal() {
-            self.deferred = None;
             self.ledger.fail_unsent(index, &reason);
             return Ok(());
         }
         let mut draft = self.draft(index, dehydrate);
-        if let Some(claim) = self.redeem(index)? {
+        if let Some(deferred) = deferred
+            && let Some(claim) = self.redeem(index, &deferred)?
+        {
             draft.metadata.insert("pipestream.claim".to_owned(), format!("{claim:016x}"));
             draft.label = claim_label(&draft.label, claim);
         }

@@ -72,8 +72,8 @@ impl Transfer<'_> {
     /// is no longer valid, the part is sent again like any other. A part that an earlier process
     /// has announced in this session is sent under the claim check only if that process redeemed
     /// it, because a claim check can be redeemed only once.
-    pub(super) fn redeem(&mut self, index: usize) -> Result<Option<u64>> {
-        let Some(DeferredPart { claim, session, .. }) = self.deferred.take() else { return Ok(None) };
+    pub(super) fn redeem(&mut self, index: usize, deferred: &DeferredPart) -> Result<Option<u64>> {
+        let DeferredPart { claim, session, .. } = *deferred;
         if self.session.agreement().is_ok_and(|agreement| agreement.layer < 2) {
             return Ok(None);
         }

@@ -29,7 +29,7 @@ use crate::ledger::Ledger;
 use crate::partition::ElsewhereChildren;
 use crate::payload::{IN_MEMORY, io_failure, payload, unchanged};
 use crate::policy::DocumentPolicy;
-use crate::previous::{DeferredPart, PreviousReceipt};
+use crate::previous::PreviousReceipt;
 use crate::{Error, Result};
 
 /// The error for a document that [`Interrupts`] ended; the caller knows why.
@@ -56,8 +56,6 @@ pub(crate) struct Transfer<'a> {
     document_labels: Option<DocumentLabels>,
     /// Whether a part stays DEFERRED in an earlier session.
     has_deferred: bool,
-    /// The deferred part whose claim check the next enqueued part redeems.
-    deferred: Option<DeferredPart>,
     /// The depth of the container of which some children are sent; 0 is the document itself. Containers above it are
     /// not sent here.
     base: u32,
@@ -106,7 +104,6 @@ impl<'a> Transfer<'a> {
             labels: None,
             document_labels: None,
             has_deferred: false,
-            deferred: None,
             base: 0,
             children: None,
             inflated_before: 0,
@@ -228,8 +225,7 @@ impl<'a> Transfer<'a> {
         }
         let deferred = if self.is_comparable(index) { self.previous.take_deferred(&part) } else { None };
         self.announce_held()?;
-        self.deferred = deferred;
-        self.enqueue(index, true, payload)?;
+        self.enqueue(index, true, payload, deferred)?;
         self.flush()?;
         self.stack.push(self.open(index));
         Ok(())
@@ -267,7 +263,7 @@ impl<'a> Transfer<'a> {
         while let Some(mut open) = below.next() {
             if let Some(payload) = open.held.take() {
                 self.ledger.renew(open.index);
-                let sent = match self.enqueue(open.index, true, payload) {
+                let sent = match self.enqueue(open.index, true, payload, None) {
                     Ok(()) => self.flush(),
                     Err(error) => Err(error),
                 };
@@ -307,7 +303,6 @@ impl<'a> Transfer<'a> {
             None => None,
         };
         self.announce_held()?;
-        self.deferred = deferred;
         let sendable = match (failure, bytes) {
             (Some(failure), _) => Err(failure),
             (None, None) => Err(Failure::new(FailureKind::Io, "its bytes are missing")),
@@ -318,7 +313,7 @@ impl<'a> Transfer<'a> {
             }
         };
         match sendable {
-            Ok(payload) => self.enqueue(index, false, payload),
+            Ok(payload) => self.enqueue(index, false, payload, deferred),
             Err(failure) => self.announce_failed(index, &failure),
         }
     }
