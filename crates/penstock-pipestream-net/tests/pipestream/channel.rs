@@ -1,8 +1,9 @@
 use std::time::{Duration, Instant};
 
 use penstock_io::runtime::{spawn, wait};
+use penstock_pipestream::header_key::HeaderKeys;
 use penstock_pipestream_net::{
-    Error, ErrorCode, Event, IncomingSessions, Payload, Reason, SessionHandle, Status, channel,
+    Error, ErrorCode, Event, IncomingSessions, Payload, Reason, SessionHandle, SessionOptions, Status, channel,
 };
 
 use crate::raw::{RawClient, header, pending, run};
@@ -152,6 +153,49 @@ fn a_wrong_payload_is_an_error_for_its_reader() {
             peer.expect_failed(1, 0x04).await;
         });
     }
+}
+
+#[test]
+fn an_entity_whose_stream_was_reset_stays_failed() {
+    let (pair, sessions) = pair();
+    run(async {
+        let mut peer = RawClient::agreed(&pair).await;
+        let payload = vec![1; 100_000];
+        peer.send_frames(&[pending(1)]).await;
+        let mut stream = peer.open(&header(1, &payload), &payload[..70_000]).await;
+        let session = sessions.next().await.unwrap();
+        let mut entity = session.next_entity().await.unwrap().unwrap();
+        assert!(entity.chunk().await.unwrap().is_some());
+        stream.reset(0x02_u32.into()).unwrap();
+        let error = loop {
+            if let Err(error) = entity.chunk().await {
+                break error;
+            }
+        };
+        assert!(matches!(error, Error::Protocol(_)), "{error}");
+        assert!(matches!(entity.chunk().await, Err(Error::Ended(_))));
+        assert!(matches!(entity.complete().await, Err(Error::Ended(_))));
+    });
+}
+
+#[test]
+fn a_header_that_is_too_long_when_it_is_sealed_fails_its_entity_and_not_the_session() {
+    let keys = HeaderKeys::parse(&"ab".repeat(32)).unwrap();
+    let (consumer, sessions) = channel(4);
+    let theirs = Some(keys.clone());
+    let pair = Pair::new(tempfile::tempdir().unwrap(), consumer, |options| options.session.header_keys = theirs);
+    let client = pair.connect_with(SessionOptions { header_keys: Some(keys), ..SessionOptions::default() });
+    let server = block(sessions.next()).unwrap();
+    let mut long = draft("x/y");
+    long.metadata.insert("note".into(), "n".repeat(800 << 10));
+    for size in [5, 300_000] {
+        let ticket = block(client.send(long.clone(), Payload::bytes(vec![1; size]))).unwrap();
+        let reason = block(client.wait_resolved(ticket.key)).unwrap().reason.unwrap();
+        assert_eq!(reason.code, ErrorCode::EntityTooLarge, "{}", reason.message);
+    }
+    let ticket = block(client.send(draft("x/y"), Payload::bytes(&b"x"[..]))).unwrap();
+    block(block(server.next_entity()).unwrap().unwrap().complete()).unwrap();
+    assert_eq!(block(client.wait_resolved(ticket.key)).unwrap().status, Status::Complete);
 }
 
 #[test]
