@@ -193,7 +193,7 @@ impl Response {
         Ok(bytes)
     }
 
-    /// Read the remaining bytes; return an error if a response may not have so many.
+    /// Read the remaining bytes; return an error if there are more than a response may have.
     async fn rest(&mut self) -> Result<Vec<u8>> {
         let read =
             timeout(RESPONSE_TIMEOUT, self.stream.read_to_end(MAX_RESPONSE)).await.map_err(|_| self.timed_out())?;

@@ -11,7 +11,7 @@ fn pool(slabs: usize) -> Pool {
     Pool::new(&PoolConfig::with_bytes(slabs * SLAB)).expect("valid")
 }
 
-/// Return the default class for so many bytes.
+/// Return the default class for this many bytes.
 fn class_of(bytes: usize) -> Option<usize> {
     PoolConfig::default().classes.into_iter().find(|class| *class >= bytes)
 }

@@ -36,7 +36,7 @@ pub(crate) struct ModelLog {
 }
 
 impl ModelLog {
-    /// A log whose segments end behind so many bytes.
+    /// Return a log whose segments end after this many bytes.
     pub(crate) const fn new(most: usize) -> Self {
         Self { segments: BTreeMap::new(), open: None, most, unsettled: None }
     }
@@ -60,7 +60,7 @@ impl ModelLog {
         number
     }
 
-    /// An append fails, with so many of its records in the last segment.
+    /// Let an append fail with this many of its records in the last segment.
     pub(crate) fn fail(&mut self, group: &Group, count: usize) {
         self.open = None;
         let Some(mut last) = self.segments.last_entry() else { return };

@@ -14,7 +14,7 @@ const PEERS: usize = 4;
 const OUTPUT: usize = 4 << 10;
 /// What it may have waiting in the other configuration, where others' tasks fail faster than it reads.
 const PUSHED: usize = 16 << 10;
-/// OKs and ERRORs may take so many bytes more than they did while they waited for the disk.
+/// OKs and ERRORs may take this many bytes more than they did while they waited for the disk.
 const BURST: usize = 512 + 17;
 /// No other request of ours is longer.
 const REQUEST: usize = 256;

@@ -72,7 +72,7 @@ impl Dialogue {
         self.queue.handle_timeout(self.clock.instant());
     }
 
-    /// A worker that takes up to so many tasks of all types.
+    /// Return a worker that takes up to this many tasks of all types.
     pub(crate) fn worker(&mut self, prefetch: u16) -> ConnectionId {
         let id = self.connect();
         self.send(id, &[Frame::Prefetch(Prefetch(prefetch)), Frame::Ready]);
