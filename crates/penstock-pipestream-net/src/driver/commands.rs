@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_pipestream::pipe_doc::DOC;
-use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Reason, Ticket};
+use penstock_pipestream::{Admission, ChunkProgress, EntityHeader, EntityKey, ErrorCode, Now, PipeDoc, Ticket};
 use tokio::sync::oneshot;
 
 use crate::clock::now;
