@@ -29,7 +29,13 @@ class _Spark:
 
     @contextmanager
     def start(self, master: str = "local[2]", **config: str) -> Iterator[SparkSession]:
-        settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "FATAL", **config}
+        settings = {
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "FATAL",
+            # The default is 200 tasks for each shuffle, whose start costs more than the tests' few rows.
+            "spark.sql.shuffle.partitions": "4",
+            **config,
+        }
         wanted = {**settings, "master": master}
         if self._running is None or self._running[1] != wanted:
             self.stop()
