@@ -25,6 +25,14 @@ const MAX_DETAILS: usize = 512 << 20;
 /// removed.
 const SWEPT: usize = 1_024;
 
+/// Return the longest time from the issue of a claim check until it is forgotten. Another server, or
+/// an earlier process, may have had other limits, so the longest of these and of the default ones
+/// count.
+pub(super) fn retention(limits: ClaimLimits) -> Duration {
+    let most = ClaimLimits::default();
+    limits.life.max(most.life).saturating_add(limits.linger.max(most.linger))
+}
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     limits: ClaimLimits,
@@ -83,10 +91,7 @@ impl State {
     /// Note that a place of the log is lost: a record of the claim check `id`, or, without an ID,
     /// records of unknown claim checks.
     pub(super) fn lose(&mut self, id: Option<u64>, place: &str) {
-        // The server that wrote the record may have had other limits, so the longest doubt counts.
-        let (limits, most) = (self.limits, ClaimLimits::default());
-        let kept: Duration = limits.life.max(most.life) + limits.linger.max(most.linger);
-        let micros = u64::try_from(kept.as_micros()).unwrap_or(u64::MAX);
+        let micros = u64::try_from(retention(self.limits).as_micros()).unwrap_or(u64::MAX);
         let loss = Loss { until: now().unix_micros.saturating_add(micros), place: place.into() };
         // A settled claim check does not change any more.
         let changes = |claim: &&Claim| !matches!(claim.state, ClaimState::Settled { .. });
