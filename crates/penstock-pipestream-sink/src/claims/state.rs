@@ -22,7 +22,7 @@ const FRESH: usize = 4_096;
 /// Maximum size of the details of all claim checks together, in bytes.
 const MAX_DETAILS: usize = 512 << 20;
 /// Number of surplus details, of claim checks that the book has forgotten, beyond which they are
-/// removed.
+/// removed even though there is room.
 const SWEPT: usize = 1_024;
 
 /// Return the longest time from the issue of a claim check until it is forgotten. Another server, or
@@ -222,7 +222,8 @@ impl State {
     pub(super) fn sweep(&mut self) {
         self.book.handle_timeout(now());
         self.doubts.sweep(now().unix_micros);
-        if self.details.len() > 2 * self.book.len() + SWEPT {
+        let surplus = self.details.len().saturating_sub(self.book.len());
+        if surplus > self.book.len() + SWEPT || (surplus > 0 && self.has_room().is_err()) {
             let book = &self.book;
             self.details.retain(|id, _| book.get(*id).is_some());
             self.details_bytes = self.details.values().map(Details::weight).sum();
