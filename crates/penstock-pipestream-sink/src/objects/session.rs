@@ -16,7 +16,7 @@ use crate::format::names::id_exhausted;
 use crate::objects::list::List;
 use crate::objects::shared::Shared;
 use crate::objects::transactions;
-use crate::transactions::{GIVEN_UP, ListEnd, MAX_ORDER, PrepareOutcome, TransactionCommand};
+use crate::transactions::{GIVEN_UP, ListEnd, MAX_ORDER, PrepareOutcome, Transaction, TransactionCommand};
 
 /// Maximum number of messages that one commit takes together.
 const BATCH: usize = 4_096;
@@ -198,6 +198,12 @@ impl Session {
         self.list.append(lines).await.map_err(|error| io::Error::other(plain(&error)))
     }
 
+    /// Prepare the session: from then on any server may close its list.
+    async fn prepare(&mut self, of: &Transaction, name: &str) -> object_store::Result<PrepareOutcome> {
+        self.list.seal().await?;
+        transactions::prepare(&self.shared.place, of, name).await
+    }
+
     async fn report(&self, deliveries: Vec<Delivery>) {
         if let Some(events) = &self.shared.events {
             let lines: Vec<LogEvent> = deliveries.iter().filter_map(Delivery::event).collect();
@@ -232,7 +238,7 @@ impl Session {
         let ended = match self.entries.ending() {
             ListEnd::Incomplete | ListEnd::Listed => return,
             ListEnd::Closed(code) => self.list.close(encode::closed(code)).await,
-            ListEnd::Prepared(of) => match transactions::prepare(&self.shared.place, &of, &name).await {
+            ListEnd::Prepared(of) => match self.prepare(&of, &name).await {
                 Ok(PrepareOutcome::Prepared) => Ok(()),
                 Ok(PrepareOutcome::TooLate) => self.list.close(encode::closed(GIVEN_UP)).await,
                 Err(error) => Err(error),

@@ -23,6 +23,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::objects::ObjectSink;
+use crate::objects::list::{List, close_abandoned};
 use crate::read::{ClosedSession, Journal, ObjectReader, PayloadRange, Store, closed_sessions};
 use crate::references::References;
 
@@ -30,6 +31,8 @@ use crate::references::References;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Put,
+    /// The answer to a put that the store has carried out.
+    Answer,
     Part,
     Complete,
     Get,
@@ -69,7 +72,9 @@ impl Faulty {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.check(Request::Put, path)?;
-        self.inner.put_opts(path, payload, options).await
+        let put = self.inner.put_opts(path, payload, options).await?;
+        self.check(Request::Answer, path)?;
+        Ok(put)
     }
 
     async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -123,6 +128,11 @@ impl MultipartUpload for FaultyUpload {
     async fn abort(&mut self) -> Result<()> {
         self.inner.abort().await
     }
+}
+
+/// Return a prefix in a store in memory that refuses the requests which the fault selects.
+fn faulty(fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static) -> ObjectPrefix {
+    ObjectPrefix::of(Arc::new(Faulty { inner: Arc::new(InMemory::new()), fault: Arc::new(fault) }), "sink")
 }
 
 fn block<F: Future>(future: F) -> F::Output {
@@ -319,15 +329,20 @@ impl Broken {
     fn prepared(&self) -> SessionHandle {
         let session = self.connect();
         assert_eq!(deliver(&session, member("a/b"), vec![7; 10]).0, Status::Complete);
+        self.prepare(&session);
+        session
+    }
+
+    /// End a session of the transaction.
+    fn prepare(&self, session: &SessionHandle) {
         assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
         let marker = session.id().unwrap().to_string();
         let ended = |found: Vec<ObjectMeta>| found.iter().any(|each| each.location.filename() == Some(&marker));
         let since = Instant::now();
-        while !ended(block(self.store.list(None).try_collect()).unwrap()) && self.log(&session).is_none() {
+        while !ended(block(self.store.list(None).try_collect()).unwrap()) && self.log(session).is_none() {
             assert!(since.elapsed() < Duration::from_secs(60), "the session ends");
             std::thread::sleep(Duration::from_millis(1));
         }
-        session
     }
 
     /// Send a commit of sessions, and retry as long as one of them has not ended.
@@ -377,6 +392,41 @@ fn a_transaction_s_sessions_get_their_lists_together_and_others_are_given_up() {
     let left: Vec<ObjectMeta> = block(sink.store.list(Some(&Path::from("sink/.open"))).try_collect()).unwrap();
     let id = first.id().unwrap().to_string();
     assert!(left.iter().all(|piece| !piece.location.as_ref().contains(&id)), "no piece of its list is left");
+}
+
+#[test]
+fn a_list_that_another_server_closes_lacks_the_lines_of_failed_puts() {
+    let lost = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&lost);
+    let place = faulty(move |request, _| request == Request::Answer && now.load(Ordering::SeqCst));
+    let mut list = List::new(place.clone(), "f00".into());
+    block(async {
+        for (lines, is_lost) in [("1\n", false), ("2\n", true), ("3\n", true), ("4\n", false), ("5\n", true)] {
+            lost.store(is_lost, Ordering::SeqCst);
+            assert_eq!(list.append(lines.as_bytes().to_vec()).await.is_err(), is_lost, "{lines}");
+        }
+        lost.store(false, Ordering::SeqCst);
+        list.seal().await.unwrap();
+        // A store may carry out a request late.
+        let late = place.path(".open/f00/0000000001-0000000002.jsonl");
+        place.store().put(&late, PutPayload::from_static(b"3\n")).await.unwrap();
+        close_abandoned(&place, "f00", b"end\n".to_vec()).await.unwrap();
+        let list = place.store().get(&place.path("f00/entities.jsonl")).await.unwrap().bytes().await.unwrap();
+        assert_eq!(list, "1\n4\nend\n");
+    });
+}
+
+#[test]
+fn a_committed_session_has_one_line_for_each_entity_even_if_answers_to_puts_are_lost() {
+    let sink = Broken::at(|request, path| request == Request::Answer && path.contains(".open"));
+    let session = sink.connect();
+    for (is_lost, status) in [(false, Status::Complete), (true, Status::Failed), (false, Status::Complete)] {
+        sink.set(is_lost);
+        assert_eq!(deliver(&session, member("a/b"), vec![7; 10]).0, status);
+    }
+    sink.prepare(&session);
+    assert_eq!(sink.commit(&[&session]).0, Status::Complete);
+    assert_eq!(statuses(&sink.log(&session).unwrap()), ["COMPLETE", "FAILED", "COMPLETE"]);
 }
 
 #[test]
