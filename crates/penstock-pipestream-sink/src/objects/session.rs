@@ -54,7 +54,7 @@ pub(super) struct Session {
     due: Vec<EntityKey>,
     /// Objects of entities that have failed.
     unwanted: Vec<String>,
-    _done: oneshot::Sender<()>,
+    done: oneshot::Sender<()>,
 }
 
 impl Session {
@@ -67,7 +67,7 @@ impl Session {
         done: oneshot::Sender<()>,
     ) -> Self {
         let (due, unwanted) = (Vec::new(), Vec::new());
-        Self { shared, id, entries, list, batch_slots, due, unwanted, _done: done }
+        Self { shared, id, entries, list, batch_slots, due, unwanted, done }
     }
 
     /// Put the list's first piece, which is empty. If the store refuses all writes, the session
@@ -225,8 +225,8 @@ impl Session {
         stream::iter(removals).buffer_unordered(REMOVALS).collect::<()>().await;
     }
 
-    /// End a session whose driver and uploads are gone: write its whole list. Dropping `self`
-    /// notifies the driver.
+    /// End a session whose driver and uploads are gone: write its whole list, then notify the
+    /// driver.
     async fn close(mut self) {
         // Retry the FAILED lines that the store refused; without them the list must stay open.
         self.commit().await;
@@ -236,7 +236,7 @@ impl Session {
         }
         let name = Arc::clone(self.list.session());
         let ended = match self.entries.ending() {
-            ListEnd::Incomplete | ListEnd::Listed => return,
+            ListEnd::Incomplete | ListEnd::Listed => Ok(()),
             ListEnd::Closed(code) => self.list.close(encode::closed(code)).await,
             ListEnd::Prepared(of) => match self.prepare(&of, &name).await {
                 Ok(PrepareOutcome::Prepared) => Ok(()),
@@ -244,8 +244,12 @@ impl Session {
                 Err(error) => Err(error),
             },
         };
-        if let Err(error) = ended {
-            tracing::error!(session = %self.id, error = plain(&error), "cannot close the session's list");
+        match ended {
+            Ok(()) => {
+                // The receiver may have stopped waiting.
+                let _ = self.done.send(());
+            }
+            Err(error) => tracing::error!(session = %self.id, error = plain(&error), "cannot close the session's list"),
         }
     }
 }

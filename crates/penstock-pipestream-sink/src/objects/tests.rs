@@ -18,10 +18,12 @@ use penstock_io::runtime::wait;
 use penstock_io::storage::ObjectPrefix;
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
 use penstock_pipestream::{ErrorCode, Reason, Status};
+use penstock_pipestream_net::port::{EntitySink, NewSession, OpenSession, SinkEvent};
 use penstock_pipestream_net::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::folder::tests::recorded::RecordingControl;
 use crate::objects::ObjectSink;
 use crate::objects::list::{List, close_abandoned};
 use crate::read::{ClosedSession, Journal, ObjectReader, PayloadRange, Store, closed_sessions};
@@ -283,6 +285,25 @@ fn a_list_that_cannot_be_put_leaves_the_session_open_with_all_that_was_acknowled
         assert_eq!(sink.log(&session), None);
         let (payloads, pieces) = sink.objects(&session);
         assert_eq!((payloads, pieces), (vec![("0/1".into(), 10)], 2));
+    }
+}
+
+#[test]
+fn the_driver_hears_whether_the_list_was_put() {
+    for refused in [false, true] {
+        let place = faulty(move |request, path| refused && request == Request::Put && path.ends_with("entities.jsonl"));
+        let sink = ObjectSink::open(place, None).unwrap();
+        let session = NewSession {
+            id: "11111111111111111111111111111111".into(),
+            control: Arc::new(RecordingControl::default()),
+            defer: None,
+            certificate: None,
+            handle: None,
+        };
+        let OpenSession { sink: session, done } = block(EntitySink::open(&*sink, session)).unwrap();
+        assert!(session.observe(vec![SinkEvent::Closed(ErrorCode::NoError)]).is_none());
+        drop(session);
+        assert_eq!(block(done).is_err(), refused);
     }
 }
 
