@@ -25,9 +25,8 @@ const MAX_DETAILS: usize = 512 << 20;
 /// removed even though there is room.
 const SWEPT: usize = 1_024;
 
-/// Return the longest time from the issue of a claim check until it is forgotten. Another server, or
-/// an earlier process, may have had other limits, so the longest of these and of the default ones
-/// count.
+/// Return the longest time from the issue of a claim check until it is forgotten. Another server or
+/// an earlier process may have had other limits, so the longer of these and the default ones count.
 pub(super) fn retention(limits: ClaimLimits) -> Duration {
     let most = ClaimLimits::default();
     limits.life.max(most.life).saturating_add(limits.linger.max(most.linger))

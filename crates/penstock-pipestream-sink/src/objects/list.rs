@@ -29,8 +29,8 @@ pub(super) struct List {
     next: u64,
     /// The pieces that are in the store, in order.
     pieces: Vec<Piece>,
-    /// Pieces after these whose put failed. They may be in the store all the same, so the next piece
-    /// replaces them.
+    /// Pieces after these whose put failed. They may be in the store all the same, so the next
+    /// piece replaces them.
     void: Vec<Piece>,
     /// The number of pieces at the end whose lines are in `recent` as well.
     small: usize,
@@ -40,8 +40,8 @@ pub(super) struct List {
     touched: Instant,
 }
 
-/// The lines of the commits `first` to `last`. Other pieces of these commits alone do not count: the
-/// piece has their lines, or their put failed.
+/// The lines of the commits `first` to `last`. Other pieces of these commits alone do not count:
+/// this piece has their lines, or their put failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) first: u64,
