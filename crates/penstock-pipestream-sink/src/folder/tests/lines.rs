@@ -101,6 +101,19 @@ fn nothing_is_complete_behind_lines_that_could_not_be_made_durable() {
 }
 
 #[test]
+fn entities_whose_lines_could_not_be_made_durable_are_not_counted_as_committed() {
+    let (broken, fault) = list_fails_at(Step::Sync);
+    let alone = SingleSession::with(fault);
+    alone.store(1);
+    assert!(block(alone.session.flush()));
+    broken.store(true, Ordering::SeqCst);
+    alone.store(2);
+    assert!(!block(alone.session.flush()));
+    let counters = &alone.session.guard.shared.counters;
+    assert_eq!((counters.commits.load(Ordering::SeqCst), counters.committed.load(Ordering::SeqCst)), (1, 1));
+}
+
+#[test]
 fn a_flush_tells_whether_the_failed_lines_are_written() {
     let (broken, fault) = list_fails_at(Step::Append);
     let alone = SingleSession::with(fault);
