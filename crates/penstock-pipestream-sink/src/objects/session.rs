@@ -37,8 +37,8 @@ impl VerifiedPayload for PayloadProperties {
         Self { file: None, ..self.clone() }
     }
 
-    fn name(&self) -> Option<&str> {
-        self.file.as_deref()
+    fn named_files(&self) -> Vec<String> {
+        self.files().collect()
     }
 }
 
