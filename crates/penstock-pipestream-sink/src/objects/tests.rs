@@ -15,8 +15,9 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use penstock_io::runtime::wait;
-use penstock_io::storage::ObjectPrefix;
+use penstock_io::storage::{ObjectPrefix, StorageOptions};
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
+use penstock_pipestream::reference::{CONTENT_TYPE, Location, Reference};
 use penstock_pipestream::{ErrorCode, Reason, Status};
 use penstock_pipestream_net::port::{EntitySink, NewSession, OpenSession, SinkEvent};
 use penstock_pipestream_net::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
@@ -157,13 +158,20 @@ impl Broken {
     }
 
     fn touching(touch: Duration, fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static) -> Self {
+        Self::with(References::keep(), touch, fault)
+    }
+
+    fn with(
+        references: References,
+        touch: Duration,
+        fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let broken = Arc::new(AtomicBool::new(false));
         let now = Arc::clone(&broken);
         let store = Arc::new(InMemory::new());
         let fault = move |request, path: &str| now.load(Ordering::SeqCst) && fault(request, path);
         let faulty = Faulty { inner: Arc::clone(&store), fault: Arc::new(fault) };
-        let sink =
-            ObjectSink::touching(ObjectPrefix::of(Arc::new(faulty), "sink"), None, References::keep(), touch).unwrap();
+        let sink = ObjectSink::touching(ObjectPrefix::of(Arc::new(faulty), "sink"), None, references, touch).unwrap();
         let state = tempfile::tempdir().unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: state.path().to_owned() }, client_ca: None };
         let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
@@ -256,6 +264,26 @@ fn a_request_that_fails_fails_the_entity_and_nothing_else() {
         assert_eq!(sink.objects(&session), (vec![("0/1".into(), size as u64), ("0/3".into(), size as u64)], 0));
         assert_eq!(statuses(&sink.log(&session).unwrap()), ["COMPLETE", "FAILED", "COMPLETE"], "{request:?}");
     }
+}
+
+#[test]
+fn a_fetched_object_that_cannot_be_put_leaves_no_message() {
+    let source = tempfile::tempdir().unwrap();
+    std::fs::write(source.path().join("object"), b"bytes").unwrap();
+    let folder = format!("file://{}", source.path().display());
+    let references = References::fetch(std::slice::from_ref(&folder), &StorageOptions::default(), 1 << 20).unwrap();
+    let sink = Broken::with(references, Duration::MAX, |request, path| {
+        request == Request::Put && path.ends_with("/0/1")
+    });
+    let session = sink.connect();
+    let object = Location::parse(&format!("{folder}/object")).unwrap();
+    let message = Reference::new(object.to_message()).unwrap().encode().unwrap();
+    sink.set(true);
+    let draft = EntityDraft { content_type: CONTENT_TYPE.to_owned(), ..EntityDraft::default() };
+    let (status, reason) = deliver(&session, draft, message.to_vec());
+    assert!(status == Status::Failed && reason.unwrap().message.contains("503"));
+    sink.close(&session);
+    assert_eq!(sink.objects(&session), (vec![], 0));
 }
 
 #[test]
