@@ -48,12 +48,12 @@ enum State<S> {
 }
 
 impl<S: VerifiedPayload> State<S> {
-    /// Return the payload's current name, if it has one.
-    fn file(self) -> Option<String> {
+    /// Return the payload's files that have a name.
+    fn files(&self) -> Vec<String> {
         match self {
-            Self::Receiving | Self::Failed => None,
-            Self::Stored(stored) => stored.name().map(str::to_owned),
-            Self::Placed(placed) | Self::Delivered(placed) => placed.file,
+            Self::Receiving | Self::Failed => Vec::new(),
+            Self::Stored(stored) => stored.named_files(),
+            Self::Placed(placed) | Self::Delivered(placed) => placed.files().collect(),
         }
     }
 }
@@ -63,8 +63,8 @@ pub(crate) trait VerifiedPayload {
     /// Return the payload's properties, without a name.
     fn unnamed(&self) -> PayloadProperties;
 
-    /// Return the payload's name, if it already has one.
-    fn name(&self) -> Option<&str>;
+    /// Return the payload's files, relative to the sink, that already have a name.
+    fn named_files(&self) -> Vec<String>;
 }
 
 /// An entity that is stored and has its line.
@@ -232,7 +232,7 @@ impl<S: VerifiedPayload> Entries<S> {
             }
             SinkEvent::AttemptFailed { key } => {
                 let entry = self.entries.get_mut(&key)?;
-                self.discarded.extend(std::mem::replace(&mut entry.state, State::Failed).file());
+                self.discarded.extend(std::mem::replace(&mut entry.state, State::Failed).files());
                 None
             }
             SinkEvent::Gathered { key: Some(key), outcome } => {
@@ -310,7 +310,7 @@ impl<S: VerifiedPayload> Entries<S> {
         let payload = entry.as_ref().and_then(|entry| match &entry.state {
             State::Receiving | State::Failed => None,
             State::Stored(stored) => {
-                self.discarded.extend(stored.name().map(str::to_owned));
+                self.discarded.extend(stored.named_files());
                 Some(stored.unnamed())
             }
             State::Placed(placed) | State::Delivered(placed) if arrived => Some(placed.clone()),

@@ -44,7 +44,8 @@ pub struct ServerSettings {
     /// A folder for claim checks. Default: next to the sessions of the sink; without a sink there
     /// are none.
     pub claims: Option<PathBuf>,
-    /// Limits of claim checks.
+    /// Limits of claim checks. All servers of a sink in an object store need the same `life` and
+    /// `linger`: each removes the records of all once they are older than these allow.
     pub claim_limits: ClaimLimits,
     /// Content types that the sink stores and defers: `image/png`, `image/*`. Layer 2.
     pub defer_types: Vec<String>,

@@ -166,7 +166,7 @@ impl Claims {
                 let read = block_on(read_shared(sharing, &mut state))?;
                 read.map_err(|error| failed("cannot read the claim checks of", sharing.place(), &error))?;
                 self.adopt(state);
-                Store::objects(sharing.log())?
+                Store::objects(sharing.log(self.limits))?
             }
         };
         self.unread.store(false, Ordering::Relaxed);

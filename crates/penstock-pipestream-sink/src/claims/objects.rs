@@ -22,12 +22,13 @@ use object_store::{Error, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, 
 use penstock_io::runtime::block_on;
 use penstock_io::storage::{ObjectPrefix, plain};
 use penstock_pipestream::SessionId;
-use penstock_pipestream::claims::ClaimRecord;
+use penstock_pipestream::claims::{ClaimLimits, ClaimRecord};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use crate::claims::earlier::{MAGIC, read_all};
 use crate::claims::record::Change;
+use crate::claims::state::retention;
 use crate::format::CLAIMS as FOLDER;
 
 const LOG: &str = "log";
@@ -37,9 +38,8 @@ const CONCURRENT: usize = 32;
 /// Number of batches, and number of their bytes, at which they are merged.
 const BATCHES: usize = 64;
 const ROLL: usize = 4 << 20;
-/// Age at which objects are removed: a day for which a claim check is valid by default, an hour for
-/// which an expired one is kept, and an hour for clocks that differ.
-const KEPT: Duration = Duration::from_secs(86_400 + 2 * 3_600);
+/// Time for which objects are kept after their claim checks are forgotten, for clocks that differ.
+const SKEW: Duration = Duration::from_secs(3_600);
 /// The interval at which a server removes old objects.
 const SWEEP: Duration = Duration::from_secs(3_600);
 /// Maximum number of times that the objects are listed: another server may merge some before they
@@ -81,14 +81,15 @@ impl SharedClaims {
         Ok(Self { place, writer, seen: Mutex::default(), calls: AtomicU64::new(0) })
     }
 
-    /// Return the log of this server's records.
-    pub(super) fn log(&self) -> ObjectLog {
+    /// Return the log of the records of this server, whose claim checks have these limits.
+    pub(super) fn log(&self, limits: ClaimLimits) -> ObjectLog {
         ObjectLog {
             place: self.place.clone(),
             writer: self.writer.clone(),
             next: 0,
             recent: Vec::new(),
             bytes: 0,
+            kept: kept(limits),
             swept: None,
         }
     }
@@ -240,6 +241,8 @@ pub(super) struct ObjectLog {
     /// Batches that are not merged yet.
     recent: Vec<(object_store::path::Path, Vec<u8>)>,
     bytes: usize,
+    /// Age at which objects are removed.
+    kept: Duration,
     /// When this server last removed old objects.
     swept: Option<Instant>,
 }
@@ -258,7 +261,7 @@ impl ObjectLog {
         }
         if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
             self.swept = Some(Instant::now());
-            if let Err(error) = wait(sweep(&self.place, SystemTime::now())) {
+            if let Err(error) = wait(sweep(&self.place, self.kept, SystemTime::now())) {
                 tracing::warn!(sink = self.place.uri(), %error, "records of claim checks that have expired stay for now");
             }
         }
@@ -292,10 +295,15 @@ impl ObjectLog {
     }
 }
 
-/// Remove objects whose claim checks are forgotten.
-async fn sweep(place: &ObjectPrefix, now: SystemTime) -> Result<()> {
+/// Return the age at which the claim checks in an object are forgotten.
+fn kept(limits: ClaimLimits) -> Duration {
+    retention(limits).saturating_add(SKEW)
+}
+
+/// Remove objects of at least the age `kept`.
+async fn sweep(place: &ObjectPrefix, kept: Duration, now: SystemTime) -> Result<()> {
     for below in [LOG, REDEEMED] {
-        let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= KEPT);
+        let old = |object: &ObjectMeta| now.duration_since(object.last_modified.into()).is_ok_and(|age| age >= kept);
         let found = list(place, below).await?;
         remove(place, found.into_iter().filter(old).map(|object| object.location).collect()).await?;
     }

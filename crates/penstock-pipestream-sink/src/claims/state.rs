@@ -22,8 +22,15 @@ const FRESH: usize = 4_096;
 /// Maximum size of the details of all claim checks together, in bytes.
 const MAX_DETAILS: usize = 512 << 20;
 /// Number of surplus details, of claim checks that the book has forgotten, beyond which they are
-/// removed.
+/// removed even though there is room.
 const SWEPT: usize = 1_024;
+
+/// Return the longest time from the issue of a claim check until it is forgotten. Another server or
+/// an earlier process may have had other limits, so the longer of these and the default ones count.
+pub(super) fn retention(limits: ClaimLimits) -> Duration {
+    let most = ClaimLimits::default();
+    limits.life.max(most.life).saturating_add(limits.linger.max(most.linger))
+}
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -83,10 +90,7 @@ impl State {
     /// Note that a place of the log is lost: a record of the claim check `id`, or, without an ID,
     /// records of unknown claim checks.
     pub(super) fn lose(&mut self, id: Option<u64>, place: &str) {
-        // The server that wrote the record may have had other limits, so the longest doubt counts.
-        let (limits, most) = (self.limits, ClaimLimits::default());
-        let kept: Duration = limits.life.max(most.life) + limits.linger.max(most.linger);
-        let micros = u64::try_from(kept.as_micros()).unwrap_or(u64::MAX);
+        let micros = u64::try_from(retention(self.limits).as_micros()).unwrap_or(u64::MAX);
         let loss = Loss { until: now().unix_micros.saturating_add(micros), place: place.into() };
         // A settled claim check does not change any more.
         let changes = |claim: &&Claim| !matches!(claim.state, ClaimState::Settled { .. });
@@ -217,7 +221,8 @@ impl State {
     pub(super) fn sweep(&mut self) {
         self.book.handle_timeout(now());
         self.doubts.sweep(now().unix_micros);
-        if self.details.len() > 2 * self.book.len() + SWEPT {
+        let surplus = self.details.len().saturating_sub(self.book.len());
+        if surplus > self.book.len() + SWEPT || (surplus > 0 && self.has_room().is_err()) {
             let book = &self.book;
             self.details.retain(|id, _| book.get(*id).is_some());
             self.details_bytes = self.details.values().map(Details::weight).sum();

@@ -143,8 +143,7 @@ impl Committer {
                 written.push((session, deliveries));
             }
         }
-        let entities = written.iter().map(|(_, deliveries)| deliveries.len()).sum();
-        self.make_lines_durable(written);
+        let entities = self.make_lines_durable(written);
         if entities > 0 {
             self.counters.committed(entities, begun.elapsed());
         }
@@ -205,7 +204,9 @@ impl Committer {
         due.into_iter().filter(|entry| !failed.contains(entry)).collect()
     }
 
-    fn make_lines_durable(&mut self, written: Vec<(u64, Vec<Delivery>)>) {
+    /// Make the lines of entities durable, and report these. Return their number.
+    fn make_lines_durable(&mut self, written: Vec<(u64, Vec<Delivery>)>) -> usize {
+        let mut entities = 0;
         let mut paths = Vec::new();
         let mut ranges = Vec::new();
         for (session, _) in &written {
@@ -219,7 +220,10 @@ impl Committer {
         for ((session, deliveries), range) in written.into_iter().zip(ranges) {
             let failure = results.get(range).unwrap_or_default().iter().find_map(|result| result.as_ref().err());
             match failure {
-                None => self.report(session, deliveries),
+                None => {
+                    entities += deliveries.len();
+                    self.report(session, deliveries);
+                }
                 Some(error) => {
                     for delivery in deliveries {
                         self.give_up(session, delivery.key(), error);
@@ -232,6 +236,7 @@ impl Committer {
                 }
             }
         }
+        entities
     }
 
     fn report(&self, session: u64, deliveries: Vec<Delivery>) {

@@ -35,7 +35,7 @@ mod settled;
 mod shared;
 mod stored;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transactions;
 
 use std::collections::HashSet;

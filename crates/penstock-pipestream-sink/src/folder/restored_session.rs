@@ -16,6 +16,7 @@ use crate::folder::lists::lock;
 use crate::format::encode::{self, PayloadProperties};
 use crate::format::line::Line;
 use crate::format::{LOG, OWNER};
+use crate::references::ReferenceFields;
 use crate::transactions::Membership;
 
 /// Temporary name for rebuilding the list. Hidden, so that it is removed if the rebuild is not
@@ -98,7 +99,7 @@ impl RestoredSession {
                 };
                 let line = Line::parse(&text).map_err(|error| damaged(&error))?;
                 let key = line.key().ok_or_else(|| damaged(&"there is no such scope"))?;
-                let key = found.take(key, &line, keys);
+                let key = found.take(key, &line, &text, keys);
                 let end = found.length.saturating_add(count as u64);
                 if let Some(key) = key {
                     found.lines.entry(key).or_default().push(found.length..end);
@@ -179,8 +180,9 @@ impl RestoredSession {
         Ok(())
     }
 
-    /// Apply an entity's line. Return the entity's key, if it was requested.
-    fn take(&mut self, key: EntityKey, line: &Line<'_>, keys: &HashSet<EntityKey>) -> Option<EntityKey> {
+    /// Apply an entity's line, which was parsed from `text`. Return the entity's key, if it was
+    /// requested.
+    fn take(&mut self, key: EntityKey, line: &Line<'_>, text: &[u8], keys: &HashSet<EntityKey>) -> Option<EntityKey> {
         let pairs = line.metadata.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         let owner = line.transaction_owner.as_ref().map(|owner| (OWNER.to_owned(), owner.as_ref().to_owned()));
         let header = EntityHeader {
@@ -204,7 +206,8 @@ impl RestoredSession {
         match (line.status == Status::Complete.name(), line.bytes.zip(sha256)) {
             (true, Some((bytes, sha256))) => {
                 let file = line.file.as_ref().map(|text| text.as_ref().to_owned());
-                let placed = PayloadProperties { file, bytes, sha256, reference: None };
+                let reference = ReferenceFields::of_line(text).map(Arc::new);
+                let placed = PayloadProperties { file, bytes, sha256, reference };
                 self.entities.insert(key, StoredEntity { key, header: Arc::new(header), placed });
             }
             // The entity failed, and that was not reported yet, so it is sent again.
@@ -216,7 +219,8 @@ impl RestoredSession {
 
 #[cfg(test)]
 mod tests {
-    use penstock_pipestream_net::port::NewSession;
+    use penstock_io::runtime::block_on;
+    use penstock_pipestream_net::port::{NewSession, SinkEvent, SinkSession as _};
 
     use super::*;
     use crate::folder::tests::recorded::RecordingControl;
@@ -284,19 +288,41 @@ mod tests {
         assert!(list(dir.path()).ends_with("\"ent"));
     }
 
+    fn new_session() -> NewSession {
+        let control = Arc::new(RecordingControl::default());
+        NewSession { id: ID.into(), control, defer: None, certificate: None, handle: None }
+    }
+
+    #[test]
+    fn a_restored_entity_that_fails_leaves_no_file_of_a_fetched_object() {
+        let reference = format!(",\"reference\":{{\"stored\":\"object\",\"message\":\"{ID}/0/1.reference\"}}}}\n");
+        let line = String::from_utf8(complete(1, 6)).unwrap().replace("}\n", &reference);
+        let dir = sink(&[1], &[line.into_bytes()]);
+        let scope = dir.path().join(ID).join("0");
+        fs::write(scope.join("1.reference"), b"message").unwrap();
+        let sink = FolderSink::open(dir.path(), None).unwrap();
+        let found = RestoredSession::read(dir.path(), ID.to_owned(), &[key(1)].into()).unwrap();
+        let (session, _ended) = open(sink.shared.get().unwrap(), new_session(), Some(found)).unwrap();
+        let failed = SinkEvent::Resolved {
+            key: key(1),
+            parent_id: 0,
+            status: Status::Failed,
+            reason: None,
+            failures: 0,
+            claim: None,
+            header: None,
+        };
+        assert!(session.observe(vec![failed]).is_none());
+        assert!(block_on(session.flush()).unwrap());
+        assert_eq!(fs::read_dir(scope).unwrap().count(), 0);
+    }
+
     #[test]
     fn lines_of_what_comes_again_go_before_the_session_goes_on() {
         let (dir, keys) = left();
         let sink = FolderSink::open(dir.path(), None).unwrap();
         let found = RestoredSession::read(dir.path(), ID.to_owned(), &keys).unwrap();
-        let new = NewSession {
-            id: ID.into(),
-            control: Arc::new(RecordingControl::default()),
-            defer: None,
-            certificate: None,
-            handle: None,
-        };
-        let (session, _ended) = open(sink.shared.get().unwrap(), new, Some(found)).unwrap();
+        let (session, _ended) = open(sink.shared.get().unwrap(), new_session(), Some(found)).unwrap();
         assert_eq!(list(dir.path()), text(&[complete(5, 6), complete(1, 6)]));
         // The new list belongs to this process like the old one: it is locked, and appended to.
         let log = File::open(dir.path().join(ID).join(LOG)).unwrap();

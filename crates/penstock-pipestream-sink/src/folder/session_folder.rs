@@ -49,8 +49,8 @@ impl VerifiedPayload for StoredPayload {
         PayloadProperties { file: None, bytes: self.bytes, sha256: self.sha256, reference: self.reference.clone() }
     }
 
-    fn name(&self) -> Option<&str> {
-        None
+    fn named_files(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -161,15 +161,19 @@ impl SessionFolder {
                 self.scopes.insert(key.scope_key());
                 self.touched.insert(self.path.clone());
             }
-            if let Some((message_name, message)) =
-                placed.reference.as_ref().and_then(|referred| referred.message_file(&name))
-            {
-                let path = folder.join(message_name);
-                fs::write(&path, message)?;
-                self.touched.insert(path);
+            let message = placed.reference.as_ref().and_then(|referred| referred.message_file(&name));
+            let message = message.map(|(message_name, bytes)| (folder.join(message_name), bytes));
+            let written = message.as_ref().map_or(Ok(()), |(path, bytes)| fs::write(path, bytes));
+            let message = message.map(|(path, _)| path);
+            if let Err(error) = written.and_then(|()| disk.rename(temp.path(), &folder.join(&name))) {
+                // No line will name the message.
+                if let Some(path) = message {
+                    let _ = fs::remove_file(path);
+                }
+                return Err(error);
             }
-            disk.rename(temp.path(), &folder.join(&name))?;
             temp.keep();
+            self.touched.extend(message);
             self.touched.insert(folder);
             placed.file = Some(format!("{}/{scope}/{name}", self.name));
         }

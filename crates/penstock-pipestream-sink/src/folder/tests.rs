@@ -25,7 +25,7 @@ use crate::format::LOG;
 use crate::format::names::session_folders;
 
 mod lines;
-pub(super) mod recorded;
+pub(crate) mod recorded;
 #[cfg(target_os = "linux")]
 mod small_file_system;
 

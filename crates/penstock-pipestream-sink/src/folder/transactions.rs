@@ -450,8 +450,10 @@ impl TransactionLog {
 
     /// Link the record into place, unless there is one. Return whether this call linked it.
     fn write_record(&self, folder: &Path, record: &Record) -> io::Result<bool> {
-        let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", std::process::id())));
-        let _ = fs::remove_file(&new);
+        // No other commit may write to this file, whether in this process or in another container
+        // with a process of the same ID, so the name is random.
+        let random = penstock_io::tls::random::<8>().map_err(|error| io::Error::other(error.to_string()))?;
+        let (path, new) = (folder.join(RECORD), folder.join(format!(".new-{}", hex::encode(random))));
         let written = self.write(&new, &serde_json::to_vec(record)?).and_then(|()| {
             self.faults.check(Step::Rename, &path)?;
             match fs::hard_link(&new, &path) {

@@ -29,6 +29,9 @@ pub(super) struct List {
     next: u64,
     /// The pieces that are in the store, in order.
     pieces: Vec<Piece>,
+    /// Pieces after these whose put failed. They may be in the store all the same, so the next
+    /// piece replaces them.
+    void: Vec<Piece>,
     /// The number of pieces at the end whose lines are in `recent` as well.
     small: usize,
     /// Lines that are not in a large piece yet.
@@ -37,7 +40,8 @@ pub(super) struct List {
     touched: Instant,
 }
 
-/// The lines of the commits `first` to `last`.
+/// The lines of the commits `first` to `last`. Other pieces of these commits alone do not count:
+/// this piece has their lines, or their put failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) first: u64,
@@ -58,7 +62,8 @@ impl Piece {
 
 impl List {
     pub(super) fn new(place: ObjectPrefix, session: Arc<str>) -> Self {
-        Self { place, session, next: 0, pieces: Vec::new(), small: 0, recent: Vec::new(), touched: Instant::now() }
+        let (pieces, void, recent, touched) = (Vec::new(), Vec::new(), Vec::new(), Instant::now());
+        Self { place, session, next: 0, pieces, void, small: 0, recent, touched }
     }
 
     /// Return the session's name in the store.
@@ -97,11 +102,18 @@ impl List {
     }
 
     /// Make lines durable, all or nothing. After an error it is unknown whether they are stored;
-    /// [`close`](Self::close) leaves them out of the list.
+    /// [`close`](Self::close) leaves them out of the list, and so does another server after
+    /// [`seal`](Self::seal).
     pub(super) async fn append(&mut self, lines: Vec<u8>) -> Result<()> {
-        let piece = Piece { first: self.next, last: self.next };
+        let first = self.void.first().map_or(self.next, |void| void.first);
+        let piece = Piece { first, last: self.next };
+        // A put that has failed may still be carried out, so its name is not used again.
         self.next = self.next.saturating_add(1);
-        self.put(piece, lines.clone().into()).await?;
+        if let Err(error) = self.put(piece, lines.clone().into()).await {
+            self.void.push(piece);
+            return Err(error);
+        }
+        remove(&self.place, &self.session, std::mem::take(&mut self.void)).await;
         self.touched = Instant::now();
         self.pieces.push(piece);
         self.small += 1;
@@ -110,6 +122,12 @@ impl List {
             self.roll().await?;
         }
         Ok(())
+    }
+
+    /// Make sure that the pieces in the store are the whole list, because another server will close
+    /// it.
+    pub(super) async fn seal(&mut self) -> Result<()> {
+        if self.void.is_empty() { Ok(()) } else { self.append(Vec::new()).await }
     }
 
     async fn put(&self, piece: Piece, lines: Bytes) -> Result<()> {
@@ -140,8 +158,9 @@ impl List {
     }
 
     /// Put the whole list, then remove its pieces.
-    pub(super) async fn close(self, last_line: Vec<u8>) -> Result<()> {
+    pub(super) async fn close(mut self, last_line: Vec<u8>) -> Result<()> {
         whole(&self.place, &self.session, &self.pieces, last_line).await?;
+        self.pieces.append(&mut self.void);
         remove(&self.place, &self.session, self.pieces).await;
         Ok(())
     }
@@ -215,16 +234,14 @@ async fn lines_of(place: &ObjectPrefix, session: &str, each: &mut impl FnMut(&[u
     if whole_lines(place, session, each).await? {
         return Ok(Extent::Whole);
     }
-    let mut found: Vec<ObjectMeta> =
-        place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
+    let found = listed(place, session).await?;
     if found.is_empty() {
         // The session's server may have closed the list between the two requests.
         let whole = whole_lines(place, session, each).await?;
         return Ok(if whole { Extent::Whole } else { Extent::Nothing });
     }
-    found.sort_by(|one, other| one.location.cmp(&other.location));
-    for piece in &found {
-        match place.store().get(&piece.location).await {
+    for piece in current(found) {
+        match place.store().get(&place.path(&format!("{OPEN}/{session}/{}", piece.name()))).await {
             Ok(piece) => each_line(piece.into_stream(), each).await?,
             // The server of the open session has merged the piece with others in the meantime.
             Err(object_store::Error::NotFound { .. }) => {}
@@ -280,13 +297,15 @@ async fn exists(place: &ObjectPrefix, name: &str) -> Result<bool> {
     }
 }
 
-/// Put the whole list of a session that no server has open any more, whichever server received it.
-pub(super) async fn close_abandoned(place: &ObjectPrefix, session: &str, last_line: Vec<u8>) -> Result<()> {
+/// Return the pieces of a session that are in the store.
+async fn listed(place: &ObjectPrefix, session: &str) -> Result<Vec<Piece>> {
     let found: Vec<ObjectMeta> =
         place.store().list(Some(&place.path(&format!("{OPEN}/{session}")))).try_collect().await?;
-    let mut pieces: Vec<_> = found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect();
-    let all = pieces.clone();
-    // Sort a large piece before the small pieces that it has replaced, which are then left out.
+    Ok(found.iter().filter_map(|object| Piece::parse(object.location.filename()?)).collect())
+}
+
+/// Return the pieces that make up a list, in order: without those that a larger piece has replaced.
+fn current(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.sort_by_key(|piece| (piece.first, std::cmp::Reverse(piece.last)));
     let mut next = 0;
     pieces.retain(|piece| {
@@ -294,6 +313,13 @@ pub(super) async fn close_abandoned(place: &ObjectPrefix, session: &str, last_li
         next = if wanted { piece.last.saturating_add(1) } else { next };
         wanted
     });
+    pieces
+}
+
+/// Put the whole list of a session that no server has open any more, whichever server received it.
+pub(super) async fn close_abandoned(place: &ObjectPrefix, session: &str, last_line: Vec<u8>) -> Result<()> {
+    let all = listed(place, session).await?;
+    let pieces = current(all.clone());
     let list = place.path(&format!("{session}/{LOG}"));
     match place.store().head(&list).await {
         // Another server was faster.

@@ -133,8 +133,7 @@ impl ObjectSink {
     }
 }
 
-/// Open a session's list in the store. The sender of `OpenSession::done` is dropped when the
-/// session's task has ended.
+/// Open a session's list in the store.
 async fn open(shared: Arc<Shared>, session: NewSession) -> Result<OpenSession> {
     let NewSession { id, control, defer, certificate, .. } = session;
     let (inbox, messages) = mpsc::unbounded_channel();

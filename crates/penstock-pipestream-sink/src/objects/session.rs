@@ -16,7 +16,7 @@ use crate::format::names::id_exhausted;
 use crate::objects::list::List;
 use crate::objects::shared::Shared;
 use crate::objects::transactions;
-use crate::transactions::{GIVEN_UP, ListEnd, MAX_ORDER, PrepareOutcome, TransactionCommand};
+use crate::transactions::{GIVEN_UP, ListEnd, MAX_ORDER, PrepareOutcome, Transaction, TransactionCommand};
 
 /// Maximum number of messages that one commit takes together.
 const BATCH: usize = 4_096;
@@ -37,8 +37,8 @@ impl VerifiedPayload for PayloadProperties {
         Self { file: None, ..self.clone() }
     }
 
-    fn name(&self) -> Option<&str> {
-        self.file.as_deref()
+    fn named_files(&self) -> Vec<String> {
+        self.files().collect()
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Session {
     due: Vec<EntityKey>,
     /// Objects of entities that have failed.
     unwanted: Vec<String>,
-    _done: oneshot::Sender<()>,
+    done: oneshot::Sender<()>,
 }
 
 impl Session {
@@ -67,7 +67,7 @@ impl Session {
         done: oneshot::Sender<()>,
     ) -> Self {
         let (due, unwanted) = (Vec::new(), Vec::new());
-        Self { shared, id, entries, list, batch_slots, due, unwanted, _done: done }
+        Self { shared, id, entries, list, batch_slots, due, unwanted, done }
     }
 
     /// Put the list's first piece, which is empty. If the store refuses all writes, the session
@@ -198,6 +198,12 @@ impl Session {
         self.list.append(lines).await.map_err(|error| io::Error::other(plain(&error)))
     }
 
+    /// Prepare the session: from then on any server may close its list.
+    async fn prepare(&mut self, of: &Transaction, name: &str) -> object_store::Result<PrepareOutcome> {
+        self.list.seal().await?;
+        transactions::prepare(&self.shared.place, of, name).await
+    }
+
     async fn report(&self, deliveries: Vec<Delivery>) {
         if let Some(events) = &self.shared.events {
             let lines: Vec<LogEvent> = deliveries.iter().filter_map(Delivery::event).collect();
@@ -219,8 +225,8 @@ impl Session {
         stream::iter(removals).buffer_unordered(REMOVALS).collect::<()>().await;
     }
 
-    /// End a session whose driver and uploads are gone: write its whole list. Dropping `self`
-    /// notifies the driver.
+    /// End a session whose driver and uploads are gone: write its whole list, then notify the
+    /// driver.
     async fn close(mut self) {
         // Retry the FAILED lines that the store refused; without them the list must stay open.
         self.commit().await;
@@ -230,16 +236,20 @@ impl Session {
         }
         let name = Arc::clone(self.list.session());
         let ended = match self.entries.ending() {
-            ListEnd::Incomplete | ListEnd::Listed => return,
+            ListEnd::Incomplete | ListEnd::Listed => Ok(()),
             ListEnd::Closed(code) => self.list.close(encode::closed(code)).await,
-            ListEnd::Prepared(of) => match transactions::prepare(&self.shared.place, &of, &name).await {
+            ListEnd::Prepared(of) => match self.prepare(&of, &name).await {
                 Ok(PrepareOutcome::Prepared) => Ok(()),
                 Ok(PrepareOutcome::TooLate) => self.list.close(encode::closed(GIVEN_UP)).await,
                 Err(error) => Err(error),
             },
         };
-        if let Err(error) = ended {
-            tracing::error!(session = %self.id, error = plain(&error), "cannot close the session's list");
+        match ended {
+            Ok(()) => {
+                // The receiver may have stopped waiting.
+                let _ = self.done.send(());
+            }
+            Err(error) => tracing::error!(session = %self.id, error = plain(&error), "cannot close the session's list"),
         }
     }
 }

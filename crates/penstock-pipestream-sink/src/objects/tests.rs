@@ -15,14 +15,18 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 use penstock_io::runtime::wait;
-use penstock_io::storage::ObjectPrefix;
+use penstock_io::storage::{ObjectPrefix, StorageOptions};
 use penstock_io::tls::{ClientTls, Identity, ServerTls, Trust};
+use penstock_pipestream::reference::{CONTENT_TYPE, Location, Reference};
 use penstock_pipestream::{ErrorCode, Reason, Status};
+use penstock_pipestream_net::port::{EntitySink, NewSession, OpenSession, SinkEvent};
 use penstock_pipestream_net::{Client, EntityDraft, Payload, Server, ServerOptions, SessionHandle, SessionOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::folder::tests::recorded::RecordingControl;
 use crate::objects::ObjectSink;
+use crate::objects::list::{List, close_abandoned};
 use crate::read::{ClosedSession, Journal, ObjectReader, PayloadRange, Store, closed_sessions};
 use crate::references::References;
 
@@ -30,6 +34,8 @@ use crate::references::References;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Request {
     Put,
+    /// The answer to a put that the store has carried out.
+    Answer,
     Part,
     Complete,
     Get,
@@ -69,7 +75,9 @@ impl Faulty {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.check(Request::Put, path)?;
-        self.inner.put_opts(path, payload, options).await
+        let put = self.inner.put_opts(path, payload, options).await?;
+        self.check(Request::Answer, path)?;
+        Ok(put)
     }
 
     async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -125,6 +133,11 @@ impl MultipartUpload for FaultyUpload {
     }
 }
 
+/// Return a prefix in a store in memory that refuses the requests which the fault selects.
+fn faulty(fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static) -> ObjectPrefix {
+    ObjectPrefix::of(Arc::new(Faulty { inner: Arc::new(InMemory::new()), fault: Arc::new(fault) }), "sink")
+}
+
 fn block<F: Future>(future: F) -> F::Output {
     wait(future, Some(Instant::now() + Duration::from_secs(60)), &mut || Ok(())).expect("within a minute")
 }
@@ -145,13 +158,20 @@ impl Broken {
     }
 
     fn touching(touch: Duration, fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static) -> Self {
+        Self::with(References::keep(), touch, fault)
+    }
+
+    fn with(
+        references: References,
+        touch: Duration,
+        fault: impl Fn(Request, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let broken = Arc::new(AtomicBool::new(false));
         let now = Arc::clone(&broken);
         let store = Arc::new(InMemory::new());
         let fault = move |request, path: &str| now.load(Ordering::SeqCst) && fault(request, path);
         let faulty = Faulty { inner: Arc::clone(&store), fault: Arc::new(fault) };
-        let sink =
-            ObjectSink::touching(ObjectPrefix::of(Arc::new(faulty), "sink"), None, References::keep(), touch).unwrap();
+        let sink = ObjectSink::touching(ObjectPrefix::of(Arc::new(faulty), "sink"), None, references, touch).unwrap();
         let state = tempfile::tempdir().unwrap();
         let tls = ServerTls { identity: Identity::Development { dir: state.path().to_owned() }, client_ca: None };
         let server = Server::bind(ServerOptions::new((Ipv4Addr::LOCALHOST, 0).into(), tls), sink).unwrap();
@@ -247,6 +267,26 @@ fn a_request_that_fails_fails_the_entity_and_nothing_else() {
 }
 
 #[test]
+fn a_fetched_object_that_cannot_be_put_leaves_no_message() {
+    let source = tempfile::tempdir().unwrap();
+    std::fs::write(source.path().join("object"), b"bytes").unwrap();
+    let folder = format!("file://{}", source.path().display());
+    let references = References::fetch(std::slice::from_ref(&folder), &StorageOptions::default(), 1 << 20).unwrap();
+    let sink = Broken::with(references, Duration::MAX, |request, path| {
+        request == Request::Put && path.ends_with("/0/1")
+    });
+    let session = sink.connect();
+    let object = Location::parse(&format!("{folder}/object")).unwrap();
+    let message = Reference::new(object.to_message()).unwrap().encode().unwrap();
+    sink.set(true);
+    let draft = EntityDraft { content_type: CONTENT_TYPE.to_owned(), ..EntityDraft::default() };
+    let (status, reason) = deliver(&session, draft, message.to_vec());
+    assert!(status == Status::Failed && reason.unwrap().message.contains("503"));
+    sink.close(&session);
+    assert_eq!(sink.objects(&session), (vec![], 0));
+}
+
+#[test]
 fn an_entity_whose_line_cannot_be_put_is_failed_and_leaves_no_object() {
     let sink = Broken::at(|request, path| request == Request::Put && path.contains(".open"));
     let session = sink.connect();
@@ -273,6 +313,25 @@ fn a_list_that_cannot_be_put_leaves_the_session_open_with_all_that_was_acknowled
         assert_eq!(sink.log(&session), None);
         let (payloads, pieces) = sink.objects(&session);
         assert_eq!((payloads, pieces), (vec![("0/1".into(), 10)], 2));
+    }
+}
+
+#[test]
+fn the_driver_hears_whether_the_list_was_put() {
+    for refused in [false, true] {
+        let place = faulty(move |request, path| refused && request == Request::Put && path.ends_with("entities.jsonl"));
+        let sink = ObjectSink::open(place, None).unwrap();
+        let session = NewSession {
+            id: "11111111111111111111111111111111".into(),
+            control: Arc::new(RecordingControl::default()),
+            defer: None,
+            certificate: None,
+            handle: None,
+        };
+        let OpenSession { sink: session, done } = block(EntitySink::open(&*sink, session)).unwrap();
+        assert!(session.observe(vec![SinkEvent::Closed(ErrorCode::NoError)]).is_none());
+        drop(session);
+        assert_eq!(block(done).is_err(), refused);
     }
 }
 
@@ -319,15 +378,20 @@ impl Broken {
     fn prepared(&self) -> SessionHandle {
         let session = self.connect();
         assert_eq!(deliver(&session, member("a/b"), vec![7; 10]).0, Status::Complete);
+        self.prepare(&session);
+        session
+    }
+
+    /// End a session of the transaction.
+    fn prepare(&self, session: &SessionHandle) {
         assert_eq!(block(session.close()).unwrap().code, ErrorCode::NoError);
         let marker = session.id().unwrap().to_string();
         let ended = |found: Vec<ObjectMeta>| found.iter().any(|each| each.location.filename() == Some(&marker));
         let since = Instant::now();
-        while !ended(block(self.store.list(None).try_collect()).unwrap()) && self.log(&session).is_none() {
+        while !ended(block(self.store.list(None).try_collect()).unwrap()) && self.log(session).is_none() {
             assert!(since.elapsed() < Duration::from_secs(60), "the session ends");
             std::thread::sleep(Duration::from_millis(1));
         }
-        session
     }
 
     /// Send a commit of sessions, and retry as long as one of them has not ended.
@@ -377,6 +441,41 @@ fn a_transaction_s_sessions_get_their_lists_together_and_others_are_given_up() {
     let left: Vec<ObjectMeta> = block(sink.store.list(Some(&Path::from("sink/.open"))).try_collect()).unwrap();
     let id = first.id().unwrap().to_string();
     assert!(left.iter().all(|piece| !piece.location.as_ref().contains(&id)), "no piece of its list is left");
+}
+
+#[test]
+fn a_list_that_another_server_closes_lacks_the_lines_of_failed_puts() {
+    let lost = Arc::new(AtomicBool::new(false));
+    let now = Arc::clone(&lost);
+    let place = faulty(move |request, _| request == Request::Answer && now.load(Ordering::SeqCst));
+    let mut list = List::new(place.clone(), "f00".into());
+    block(async {
+        for (lines, is_lost) in [("1\n", false), ("2\n", true), ("3\n", true), ("4\n", false), ("5\n", true)] {
+            lost.store(is_lost, Ordering::SeqCst);
+            assert_eq!(list.append(lines.as_bytes().to_vec()).await.is_err(), is_lost, "{lines}");
+        }
+        lost.store(false, Ordering::SeqCst);
+        list.seal().await.unwrap();
+        // A store may carry out a request late.
+        let late = place.path(".open/f00/0000000001-0000000002.jsonl");
+        place.store().put(&late, PutPayload::from_static(b"3\n")).await.unwrap();
+        close_abandoned(&place, "f00", b"end\n".to_vec()).await.unwrap();
+        let list = place.store().get(&place.path("f00/entities.jsonl")).await.unwrap().bytes().await.unwrap();
+        assert_eq!(list, "1\n4\nend\n");
+    });
+}
+
+#[test]
+fn a_committed_session_has_one_line_for_each_entity_even_if_answers_to_puts_are_lost() {
+    let sink = Broken::at(|request, path| request == Request::Answer && path.contains(".open"));
+    let session = sink.connect();
+    for (is_lost, status) in [(false, Status::Complete), (true, Status::Failed), (false, Status::Complete)] {
+        sink.set(is_lost);
+        assert_eq!(deliver(&session, member("a/b"), vec![7; 10]).0, status);
+    }
+    sink.prepare(&session);
+    assert_eq!(sink.commit(&[&session]).0, Status::Complete);
+    assert_eq!(statuses(&sink.log(&session).unwrap()), ["COMPLETE", "FAILED", "COMPLETE"]);
 }
 
 #[test]

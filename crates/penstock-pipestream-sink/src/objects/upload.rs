@@ -85,12 +85,14 @@ pub(super) async fn receive(session: ObjectSession, entity: IncomingEntity) {
         None => Ok(None),
     };
     let stored = match referred {
-        Ok(reference) => job.store(&mut body, dehydrated).await.map(|(sha256, exists)| PayloadProperties {
-            file: exists.then_some(file),
-            bytes: job.seen,
-            sha256,
-            reference,
-        }),
+        Ok(reference) => {
+            let stored = job.store(&mut body, dehydrated).await;
+            if !matches!(stored, Ok((_, true))) {
+                job.remove_message(reference.as_deref(), &file).await;
+            }
+            let bytes = job.seen;
+            stored.map(|(sha256, exists)| PayloadProperties { file: exists.then_some(file), bytes, sha256, reference })
+        }
         Err(failure) => Err(failure),
     };
     job.conclude(stored, &mut body).await;
@@ -193,6 +195,14 @@ impl Job {
             }
         }
         Ok(Arc::new(referred))
+    }
+
+    /// Remove the message that lies next to `file`, because there is no such file.
+    async fn remove_message(&self, reference: Option<&ReferenceFields>, file: &str) {
+        let Some((message, _)) = reference.and_then(|referred| referred.message_file(file)) else { return };
+        if let Err(error) = self.store_of().delete(&self.session.shared.place.path(&message)).await {
+            tracing::warn!(file = message, error = plain(&error), "cannot remove the message of an object that is not stored");
+        }
     }
 
     /// Store the payload. Return its digest, and whether it has an object: a container without

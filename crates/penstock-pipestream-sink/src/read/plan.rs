@@ -1,4 +1,7 @@
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{HashMap, HashSet};
+
+use penstock_io::hex;
+use penstock_pipestream::EntityKey;
 
 use crate::Result;
 use crate::format::TRANSACTION;
@@ -64,7 +67,7 @@ pub(super) fn examine_list(store: &dyn Store, session: &str) -> Result<Option<Li
     let Some(list) = store.list(session)? else { return Ok(None) };
     let Some((0, end)) = closed(store, session, list.length)? else { return Ok(None) };
     let mut found = ClosedSession { id: session.to_owned(), rows: 0, bytes: 0, superseded: Vec::new() };
-    let mut suspects = Vec::new();
+    let mut suspects = Suspects::new();
     // Trust COMPLETE rows: an entity that the sink refused may name another transaction than the
     // session's.
     let (mut transaction, mut is_sure) = (None, false);
@@ -82,8 +85,11 @@ pub(super) fn examine_list(store: &dyn Store, session: &str) -> Result<Option<Li
             }
         }
         // This payload was verified and then removed, so an earlier COMPLETE line may name it.
-        if let (false, Some(sha256), None) = (line.status == "COMPLETE", &line.sha256, &line.file) {
-            suspects.push((offset, line.scope, line.entity, sha256.as_ref().to_owned()));
+        if line.status != "COMPLETE"
+            && line.file.is_none()
+            && let Some(payload) = verified(&line)
+        {
+            suspects.insert(payload, offset);
         }
     }
     if !suspects.is_empty() {
@@ -92,34 +98,35 @@ pub(super) fn examine_list(store: &dyn Store, session: &str) -> Result<Option<Li
     Ok(Some(ListedSession { session: found, modified: list.modified, transaction }))
 }
 
+/// The payloads that were verified and then removed, with the offsets of the last lines that say so.
+type Suspects = HashMap<(EntityKey, [u8; 32]), u64>;
+
+/// Return a line's entity and its payload's SHA-256, if the payload was verified.
+fn verified(line: &Line<'_>) -> Option<(EntityKey, [u8; 32])> {
+    Some((line.key()?, hex::decode(line.sha256.as_ref()?.as_ref())?))
+}
+
 /// Find the COMPLETE lines that later lines have replaced: they have the same entity and payload,
-/// and their file was removed. A line whose file exists belongs to an earlier use of the same ID.
-fn supersede(
-    store: &dyn Store,
-    session: &str,
-    end: u64,
-    suspects: &[(u64, u32, u32, String)],
-    found: &mut ClosedSession,
-) -> Result<()> {
-    let keys: HashSet<_> = suspects.iter().map(|(_, scope, entity, sha)| (*scope, *entity, sha.as_str())).collect();
-    let mut superseded = BTreeSet::new();
+/// and their file, if they had one, was removed.
+fn supersede(store: &dyn Store, session: &str, end: u64, suspects: &Suspects, found: &mut ClosedSession) -> Result<()> {
     let mut lines = Lines::new(store, session, 0, end);
     while let Some((offset, bytes)) = lines.next()? {
         let line = Line::parse(bytes).map_err(|error| damaged(session, offset, error))?;
-        let sha = line.sha256.as_ref().map_or("", AsRef::as_ref);
-        if line.status != "COMPLETE" || !keys.contains(&(line.scope, line.entity, sha)) {
+        let removed = verified(&line).and_then(|payload| suspects.get(&payload));
+        if line.status != "COMPLETE" || removed.is_none_or(|removed| *removed < offset) {
             continue;
         }
-        let gone = match &line.file {
-            Some(file) => !store.has(file.as_ref())?,
-            None => true,
-        };
-        if gone && suspects.iter().any(|(at, ..)| *at > offset) && superseded.insert(offset) && line.is_row() {
+        if let Some(file) = &line.file
+            && store.has(file.as_ref())?
+        {
+            continue;
+        }
+        found.superseded.push(offset);
+        if line.is_row() {
             found.rows = found.rows.saturating_sub(1);
             found.bytes = found.bytes.saturating_sub(content_bytes(&line));
         }
     }
-    found.superseded = superseded.into_iter().collect();
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use penstock_io::storage::StorageOptions;
 use penstock_pipestream::reference::{CONTENT_TYPE, KeyProviders, Reference, check_no_data_key};
 use penstock_pipestream::{self as core, EntityHeader};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::allowed::AllowedPrefix;
 pub(crate) use self::check::Check;
@@ -89,7 +89,7 @@ pub(crate) fn referring(header: &EntityHeader) -> Option<core::Result<()>> {
 }
 
 /// The content that is stored for a reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Stored {
     /// The message itself.
@@ -100,7 +100,7 @@ enum Stored {
 }
 
 /// The fields of a sink's line about an entity that refers to an object, without key material.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReferenceFields {
     provider: Option<String>,
     bucket: Option<String>,
@@ -115,7 +115,7 @@ pub(crate) struct ReferenceFields {
 }
 
 /// The key that has wrapped the object's key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct KeyName {
     algorithm: Option<String>,
     key_provider: Option<String>,
@@ -123,6 +123,7 @@ struct KeyName {
 }
 
 /// A message whose bytes are hidden in debug output, because it may contain a wrapped key.
+#[derive(Default)]
 struct RedactedMessage(Bytes);
 
 impl fmt::Debug for RedactedMessage {
@@ -149,6 +150,17 @@ impl ReferenceFields {
             content_type: reference.expected().content_type.clone(),
             message: RedactedMessage(message),
         }
+    }
+
+    /// Parse the fields in an entity's line, which lacks the message's bytes. Return `None` if the
+    /// entity refers to no object.
+    pub(crate) fn of_line(line: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Line {
+            reference: Option<ReferenceFields>,
+        }
+
+        serde_json::from_slice::<Line>(line).ok()?.reference
     }
 
     /// Return the content type of the stored bytes, if it is not the header's.

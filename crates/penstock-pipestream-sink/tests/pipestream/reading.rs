@@ -160,6 +160,28 @@ fn commits_are_no_rows_and_a_second_line_takes_the_place_of_the_first() {
 }
 
 #[test]
+fn a_line_is_replaced_only_by_a_later_line_of_the_same_use_of_the_ids() {
+    let dir = tempfile::tempdir().unwrap();
+    session(dir.path(), "s", 0, 0, "");
+    let list = [
+        line(1, "COMPLETE", 0, None),
+        line(1, "FAILED", 0, None).replace("\"entity\":1", "\"entity\":1,\"entity_use\":1"),
+        line(2, "COMPLETE", 0, None),
+        line(2, "FAILED", 0, None).replace("\"scope\":0", "\"scope\":0,\"scope_use\":1"),
+        line(3, "FAILED", 0, None),
+        line(3, "COMPLETE", 0, None),
+        line(4, "COMPLETE", 0, None),
+        line(4, "FAILED", 0, None),
+        "{\"closed\":0}\n".to_owned(),
+    ];
+    fs::write(dir.path().join("s/entities.jsonl"), list.concat()).unwrap();
+    let store = folder(dir.path());
+    let found = examine(&*store, "s").unwrap().unwrap();
+    // Only the fourth entity's first line is replaced.
+    assert_eq!((found.rows, found.superseded), (7, vec![list[..6].concat().len() as u64]));
+}
+
+#[test]
 fn rows_are_chosen_by_document_and_by_name() {
     let dir = tempfile::tempdir().unwrap();
     session(dir.path(), "s", 6, 4, "{\"closed\":0}\n");

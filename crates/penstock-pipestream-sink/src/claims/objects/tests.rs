@@ -196,12 +196,37 @@ fn batches_are_put_together_and_go_when_they_are_old() {
         let again = server(&place);
         assert_eq!(port::ClaimChecks::count(&*again), ids.len() as u64);
         end(again);
-        let now = SystemTime::now();
-        block_on(sweep(&place, now + KEPT / 2)).unwrap().unwrap();
+        let (now, kept) = (SystemTime::now(), kept(ClaimLimits::default()));
+        block_on(sweep(&place, kept, now + kept / 2)).unwrap().unwrap();
         assert_eq!(read_claims_in(&place).unwrap().len(), ids.len());
-        block_on(sweep(&place, now + KEPT * 2)).unwrap().unwrap();
+        block_on(sweep(&place, kept, now + kept * 2)).unwrap().unwrap();
         assert_eq!((count(), block_on(list(&place, REDEEMED)).unwrap().unwrap().len()), (0, 0));
     }
+}
+
+#[test]
+fn records_of_claim_checks_that_may_still_be_redeemed_are_not_removed() {
+    let (places, folder) = places();
+    let hours = |count: u64| Duration::from_secs(count * 3_600);
+    let limits = ClaimLimits { life: hours(48), ..ClaimLimits::default() };
+    let start = || Claims::in_store(&places[1], limits).unwrap();
+    let claims = start();
+    let id = issue(&claims, 1);
+    redeem(&claims, id, 2).unwrap();
+    end(claims);
+    for below in [LOG, REDEEMED] {
+        for entry in std::fs::read_dir(folder.path().join("sink").join(FOLDER).join(below)).unwrap() {
+            let object = std::fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+            object.set_modified(SystemTime::now() - hours(30)).unwrap();
+        }
+    }
+    // The first record of a server makes it remove old objects.
+    let claims = start();
+    issue(&claims, 2);
+    end(claims);
+    let claims = start();
+    assert_eq!((port::ClaimChecks::count(&*claims), redeem(&claims, id, 3)), (2, REFUSED));
+    assert_eq!(block_on(list(&places[1], REDEEMED)).unwrap().unwrap().len(), 1);
 }
 
 #[test]

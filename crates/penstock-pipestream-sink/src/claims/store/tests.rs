@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use penstock_io::runtime::wait;
 use penstock_io::{Busy, Problem};
 use penstock_log::Mismatch;
-use penstock_pipestream::claims::ClaimTerms;
+use penstock_pipestream::claims::{ClaimLimits, ClaimTerms};
 use penstock_pipestream::{ErrorCode, SessionId, Status};
 use penstock_pipestream_net::port;
 
@@ -70,6 +70,19 @@ fn what_was_answered_is_known_after_a_restart() {
     block(claims.settle_here(open, Status::Failed)).unwrap();
     block(claims.settle_here(open, Status::Failed)).unwrap();
     assert_eq!(code(block(claims.settle_here(redeemed, Status::Failed))), Some(ErrorCode::ClaimNotFound));
+}
+
+#[test]
+fn details_of_forgotten_claim_checks_take_no_room_from_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = ClaimLimits { life: Duration::ZERO, linger: Duration::ZERO, ..ClaimLimits::default() };
+    let claims = Claims::open_with(folder.path(), limits).unwrap();
+    issue(&claims, 1);
+    // The headers of a few entities may be that large.
+    lock(&claims.state).details_bytes = usize::MAX;
+    let last = issue(&claims, 2);
+    let state = lock(&claims.state);
+    assert_eq!(state.details.keys().collect::<Vec<_>>(), [&last]);
 }
 
 #[test]

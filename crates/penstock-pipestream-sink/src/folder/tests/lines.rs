@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::folder::stored::StoredPayload;
+use crate::references::ReferenceFields;
 
 #[path = "../../../tests/pipestream/logged.rs"]
 mod logged;
@@ -35,12 +36,18 @@ impl SingleSession {
 
     /// Store a payload that is complete and has the expected checksum.
     fn store(&self, entity: u32) {
+        self.store_referred(entity, None);
+    }
+
+    /// Store the object to which an entity refers, if `reference` says so.
+    fn store_referred(&self, entity: u32, reference: Option<ReferenceFields>) {
         let header = Arc::new(EntityHeader { entity_id: entity, ..EntityHeader::default() });
         let admitted = SinkEvent::Admitted { attempt: attempt(entity), header, dehydrated: false, redeems: false };
         assert!(self.session.observe(vec![admitted]).is_none());
         let (mut file, temp) = self.session.create(attempt(entity)).unwrap();
         file.write_all(b"bytes").unwrap();
-        let stored = StoredPayload { temp: Some(temp), bytes: 6, sha256: [7; 32], synced: false, reference: None };
+        let reference = reference.map(Arc::new);
+        let stored = StoredPayload { temp: Some(temp), bytes: 6, sha256: [7; 32], synced: false, reference };
         self.session.stored(attempt(entity), stored);
     }
 
@@ -60,6 +67,14 @@ impl SingleSession {
 
     fn recorded(&self) -> Vec<String> {
         std::mem::take(&mut *penstock_io::sync::lock(&self.recorded.0))
+    }
+
+    /// Return the names of the files in the root scope's folder.
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path().join(ID).join("0")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     fn list(&self) -> String {
@@ -98,6 +113,44 @@ fn nothing_is_complete_behind_lines_that_could_not_be_made_durable() {
     alone.store(3);
     assert!(!block(alone.session.flush()));
     assert_eq!(alone.recorded(), [""; 0]);
+}
+
+/// Return the fields of the line of an entity that refers to a fetched object.
+fn fetched() -> Option<ReferenceFields> {
+    ReferenceFields::of_line(br#"{"reference":{"stored":"object"}}"#)
+}
+
+#[test]
+fn a_failed_attempt_leaves_no_file_of_a_fetched_object() {
+    let alone = SingleSession::with(all_is_well);
+    alone.store_referred(1, fetched());
+    assert!(block(alone.session.flush()));
+    assert_eq!(alone.files(), ["1", "1.reference"]);
+    assert!(alone.session.observe(vec![SinkEvent::AttemptFailed { key: attempt(1).key }]).is_none());
+    assert!(block(alone.session.flush()));
+    assert_eq!(alone.files(), [""; 0]);
+}
+
+#[test]
+fn a_fetched_object_that_cannot_be_named_leaves_no_file() {
+    let alone = SingleSession::with(|step, _: &Path| if step == Step::Rename { Err(full()) } else { Ok(()) });
+    alone.store_referred(1, fetched());
+    assert!(block(alone.session.flush()));
+    assert!(alone.recorded()[0].starts_with("Fail"));
+    assert_eq!(alone.files(), [""; 0]);
+}
+
+#[test]
+fn entities_whose_lines_could_not_be_made_durable_are_not_counted_as_committed() {
+    let (broken, fault) = list_fails_at(Step::Sync);
+    let alone = SingleSession::with(fault);
+    alone.store(1);
+    assert!(block(alone.session.flush()));
+    broken.store(true, Ordering::SeqCst);
+    alone.store(2);
+    assert!(!block(alone.session.flush()));
+    let counters = &alone.session.guard.shared.counters;
+    assert_eq!((counters.commits.load(Ordering::SeqCst), counters.committed.load(Ordering::SeqCst)), (1, 1));
 }
 
 #[test]

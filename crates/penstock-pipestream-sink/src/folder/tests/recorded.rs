@@ -9,7 +9,7 @@ use penstock_pipestream_net::port::{Attempt, Details, SessionControl};
 
 /// The notifications of a sink to a session without a driver.
 #[derive(Debug, Default)]
-pub(in crate::folder) struct RecordingControl(pub(super) Mutex<Vec<String>>);
+pub(crate) struct RecordingControl(pub(super) Mutex<Vec<String>>);
 
 impl RecordingControl {
     fn note(&self, what: String) {

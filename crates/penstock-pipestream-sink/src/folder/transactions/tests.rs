@@ -140,6 +140,21 @@ fn a_commit_that_comes_while_a_session_is_being_given_up_commits_nothing_and_say
 }
 
 #[test]
+fn commits_at_the_same_time_do_not_share_a_file() {
+    let dir = sink(&[ONE, TWO]);
+    let (records, of) = (records(dir.path()), mine("k"));
+    for session in [ONE, TWO] {
+        records.prepare(&of, session).unwrap();
+    }
+    // The other commit begins and ends while this one has written its record and not linked it yet.
+    let commit = |records: &TransactionLog| records.commit(&mine("k"), &names(&[TWO]), false).unwrap();
+    let late = interrupted(dir.path(), |step, path| step == Step::Rename && path.ends_with(RECORD), commit);
+    assert_eq!(code(late.commit(&of, &names(&[ONE]), false)), COMMITTED);
+    assert_eq!((last_line(dir.path(), ONE), last_line(dir.path(), TWO)), (GONE.into(), READABLE.into()));
+    assert_eq!(fs::read_dir(records.folder(&of)).unwrap().count(), 1);
+}
+
+#[test]
 fn a_commit_waits_for_the_abort_that_closes_one_of_its_sessions() {
     let dir = sink(&[ONE, TWO]);
     let (records, of) = (records(dir.path()), mine("k"));
