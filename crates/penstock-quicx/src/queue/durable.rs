@@ -47,13 +47,15 @@ impl Queue {
         self.counters.write_failures += 1;
         let accepting = std::mem::take(&mut self.accepting);
         let refused = accepting.len();
+        let mut forgotten = Vec::with_capacity(refused);
         for (_, place) in accepting {
             self.forget_unique(place);
             let Some(task) = self.tasks.remove(place) else { continue };
-            self.keys.forget(task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block)));
+            forgotten.push((task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block))));
             let _ = self.pool.free(task.block);
             self.kinds.leave(task.kind);
         }
+        self.keys.forget(forgotten);
         let Some(journal) = &mut self.journal else { return };
         let end = journal.handle_failed();
         self.events.journal_has_failed(now, message, refused);
