@@ -209,7 +209,8 @@ impl Server {
 
     fn handle_item(&mut self, item: Item) -> Result<()> {
         match (&mut self.state, item) {
-            (State::Idle | State::Draining, Item::Schema(_)) => self.state = State::Request(None),
+            // A request that was begun before is discarded: its client has left it.
+            (State::Idle | State::Request(_) | State::Draining, Item::Schema(_)) => self.state = State::Request(None),
             (State::Draining, Item::End) => self.state = State::Idle,
             (State::Draining, Item::Batch(_)) => {}
             (State::Request(first), Item::Batch(batch)) => {
@@ -222,7 +223,7 @@ impl Server {
                 self.handle_request(first)?;
             }
             (State::Streaming(stream), Item::Schema(_)) if !stream.begun => stream.begun = true,
-            (State::Streaming(_), Item::Schema(_)) | (State::Request(_), Item::Schema(_)) => {
+            (State::Streaming(_), Item::Schema(_)) => {
                 self.abandon();
                 self.state = State::Request(None);
             }

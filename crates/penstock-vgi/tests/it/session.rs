@@ -305,6 +305,14 @@ fn a_stream_that_is_left_behind_ends_with_the_next_request() {
 }
 
 #[test]
+fn a_request_that_begins_again_abandons_no_stream() {
+    let mut pair = Pair::new();
+    let event = pair.feed(&beginning());
+    assert!(event.is_none(), "{event:?}");
+    pair.add_works();
+}
+
+#[test]
 fn a_client_that_does_not_wait_for_an_answer_gets_an_error_before_its_connection_ends() {
     let mut pair = Pair::new();
     pair.open("count");
