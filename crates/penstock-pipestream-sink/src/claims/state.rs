@@ -85,7 +85,7 @@ impl State {
     pub(super) fn lose(&mut self, id: Option<u64>, place: &str) {
         // The server that wrote the record may have had other limits, so the longest doubt counts.
         let (limits, most) = (self.limits, ClaimLimits::default());
-        let kept: Duration = limits.life.max(most.life) + limits.linger.max(most.linger);
+        let kept: Duration = limits.life.max(most.life).saturating_add(limits.linger.max(most.linger));
         let micros = u64::try_from(kept.as_micros()).unwrap_or(u64::MAX);
         let loss = Loss { until: now().unix_micros.saturating_add(micros), place: place.into() };
         // A settled claim check does not change any more.

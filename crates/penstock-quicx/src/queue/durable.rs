@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Queue;
-use super::task::{State, Tick};
+use super::task::{State, Tick, later};
 use super::timer::Timer;
 use crate::{ErrorCode, Journal, Lsn, Record, TaskId};
 
@@ -61,7 +61,7 @@ impl Queue {
         self.events.journal_has_failed(now, message, refused);
         self.refuse_held(end);
         self.answer_durable();
-        self.timers.insert((now + self.config.journal_retry.as_micros() as u64, Timer::Journal));
+        self.timers.insert((later(now, self.config.journal_retry), Timer::Journal));
         self.resume_all(now);
         self.read_again();
     }
