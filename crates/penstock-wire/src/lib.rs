@@ -1,6 +1,6 @@
-//! What every penstock protocol core shares: a cursor that cannot overrun its input, limits that are
-//! checked before memory is taken, hex digits, intervals between attempts, moments after waits of
-//! any length, and the kinds of errors, by blame.
+//! What every penstock protocol core shares: a cursor that cannot overrun its input, limits that
+//! are checked before memory is taken, hex digits, intervals between attempts, moments after waits
+//! of any length, and the kinds of errors, by blame.
 //!
 //! Nothing here knows a protocol, a socket, a file or a clock.
 

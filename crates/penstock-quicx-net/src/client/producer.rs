@@ -219,9 +219,9 @@ impl Producer {
 
     /// Wait for a task's outcome. Fails as refused if the daemon does not know the task, or no longer does.
     ///
-    /// At most 60,000 unfinished tasks are observed at once; calls for further ones wait longer. The
-    /// protocol cannot end an observation: if a call is dropped, its task keeps its place until it
-    /// ends.
+    /// At most 60,000 unfinished tasks are observed at once; calls for further ones wait longer.
+    /// The protocol cannot end an observation: if a call is dropped, its task keeps its place until
+    /// it ends.
     pub async fn observe(&self, id: TaskId) -> Result<Outcome> {
         let (answer, answered) = oneshot::channel();
         self.handle().await?.send(Command::Observe(id, answer), answered).await
