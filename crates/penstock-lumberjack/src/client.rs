@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use penstock_wire::later;
 
 use crate::error::{Deadline, Error, Misuse, Result, Violation};
 use crate::frame::Window;
@@ -325,7 +326,7 @@ impl Client {
 
     /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
-        (self.in_flight > 0 && self.failed.is_none()).then(|| self.heard + self.config.timeout)
+        (self.in_flight > 0 && self.failed.is_none()).then(|| later(self.heard, self.config.timeout))
     }
 
     /// Check for a timeout.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use penstock_wire::later;
 
 use crate::error::{Deadline, Error, Malformed, Misuse, Result, Violation};
 use crate::frame::Window;
@@ -325,7 +326,7 @@ impl Server {
             self.transmit_ack(now, window.end);
         }
         let partial = self.taken > self.acknowledged;
-        if partial && (now >= self.last_frame + self.config.pause || self.failed.is_some()) {
+        if partial && (now >= later(self.last_frame, self.config.pause) || self.failed.is_some()) {
             self.transmit_ack(now, self.taken);
         }
     }
@@ -360,12 +361,12 @@ impl Server {
     }
 
     fn frame_due(&self) -> Option<Instant> {
-        self.frame_began.map(|began| began + self.config.frame_timeout)
+        self.frame_began.map(|began| later(began, self.config.frame_timeout))
     }
 
     fn idle_due(&self) -> Option<Instant> {
         let idle = self.frame_began.is_none() && self.received == self.acknowledged;
-        self.config.idle_timeout.filter(|_| idle).map(|timeout| self.last_frame.max(self.last_transmit) + timeout)
+        self.config.idle_timeout.filter(|_| idle).map(|timeout| later(self.last_frame.max(self.last_transmit), timeout))
     }
 
     fn keepalive_due(&self) -> Option<Instant> {
@@ -375,11 +376,11 @@ impl Server {
             Version::V1 => self.config.repeat_ack && self.last_ack.is_some(),
             Version::V2 => true,
         };
-        (slow && spoken).then(|| self.last_transmit + self.config.keepalive)
+        (slow && spoken).then(|| later(self.last_transmit, self.config.keepalive))
     }
 
     fn pause_due(&self) -> Option<Instant> {
-        (self.taken > self.acknowledged).then(|| self.last_frame + self.config.pause)
+        (self.taken > self.acknowledged).then(|| later(self.last_frame, self.config.pause))
     }
 
     /// Handle timeouts.

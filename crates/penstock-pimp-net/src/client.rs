@@ -9,7 +9,7 @@ use penstock_io::DriverError as _;
 use penstock_io::runtime::PerProcess;
 use penstock_io::tls::{ClientTls, plaintext};
 use penstock_pimp::{Error as PimpError, JobId, Limits, StatusBody};
-use penstock_wire::Backoff;
+use penstock_wire::{Backoff, later};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
 use reqwest::redirect::Policy;
 use reqwest::{Method, Url};
@@ -254,7 +254,7 @@ impl JobClient {
         etag: Option<&str>,
         body: Vec<u8>,
     ) -> Result<(Answered, bool)> {
-        let (until, url) = (Instant::now() + self.retry, self.at(path));
+        let (until, url) = (later(Instant::now(), self.retry), self.at(path));
         let (mut backoff, mut again) = (Backoff::new(RETRY_PAUSES.0, RETRY_PAUSES.1), false);
         loop {
             let request =
@@ -299,7 +299,8 @@ impl JobClient {
         key: Option<&str>,
         wait: Duration,
     ) -> Result<impl Future<Output = Result<Answered>> + Send + 'static + use<>> {
-        request(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), wait + REQUEST_TIMEOUT)
+        let timeout = wait.saturating_add(REQUEST_TIMEOUT);
+        request(self.http.get()?, Method::GET, &self.at(query), key, None, Vec::new(), timeout)
     }
 
     /// Write chunks (index, value) as they are, for a caller that knows their indices. With `done`

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use penstock_wire::{Backoff, Limit};
+use penstock_wire::{Backoff, Limit, later};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Failure, Malformed, Result, Stalled};
@@ -252,7 +252,7 @@ impl Consumer {
     /// Extend the stall timeout by the time in which the application did not poll, because that was not the sender's
     /// fault.
     pub fn handle_absence(&mut self, away: Duration) {
-        self.last_progress += away;
+        self.last_progress = later(self.last_progress, away);
     }
 
     /// Return the next event.
@@ -264,7 +264,7 @@ impl Consumer {
 
     /// Return when to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let stalled = self.last_progress + self.config.stall_timeout;
+        let stalled = later(self.last_progress, self.config.stall_timeout);
         match self.phase {
             Phase::Due(at) => Some(stalled.min(at)),
             Phase::Asked(_) => Some(stalled),
@@ -309,7 +309,7 @@ impl Consumer {
             Phase::Completed => return Ok(()),
             Phase::Failed(error) => return Err(error.clone()),
         }
-        if now.instant < self.last_progress + self.config.stall_timeout {
+        if now.instant < later(self.last_progress, self.config.stall_timeout) {
             return Ok(());
         }
         let (last, failure) = (self.next.checked_sub(1), self.failure.take());
@@ -324,7 +324,7 @@ impl Consumer {
     fn retry(&mut self, now: Now, failure: Failure) {
         self.failure = Some(failure);
         let pause = self.backoff.advance();
-        self.poll_at(now.instant + pause);
+        self.poll_at(later(now.instant, pause));
     }
 
     /// Take the buffer's answer to a poll.
@@ -381,13 +381,13 @@ impl Consumer {
         }
         // A buffer that held the poll open has already waited; one that did not must not be polled in a tight loop.
         let held_open = self.config.wait.min(self.config.poll_interval);
-        let waited = !self.config.wait.is_zero() && (news || now.instant >= asked + held_open);
+        let waited = !self.config.wait.is_zero() && (news || now.instant >= later(asked, held_open));
         let pause = match (waited || (more && news), news) {
             (true, _) => Duration::ZERO,
             (false, true) => self.config.poll_interval,
             (false, false) => self.backoff.advance(),
         };
-        self.poll_at(now.instant + pause);
+        self.poll_at(later(now.instant, pause));
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use flate2::write::GzEncoder;
-use penstock_wire::Backoff;
+use penstock_wire::{Backoff, later};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Conflict, Error, Failure, Misuse, Result, Stalled, Unwritable};
@@ -381,7 +381,7 @@ impl Sender {
 
     /// Return when the waiting bytes must be sent.
     fn due(&self) -> Option<Instant> {
-        self.since.map(|since| since + self.config.flush_interval)
+        self.since.map(|since| later(since, self.config.flush_interval))
     }
 
     /// Return the next event.
@@ -394,7 +394,7 @@ impl Sender {
         if self.phase.is_over() {
             return None;
         }
-        let stalled = self.failing.as_ref().map(|(since, _)| *since + self.config.stall_timeout);
+        let stalled = self.failing.as_ref().map(|(since, _)| later(*since, self.config.stall_timeout));
         match &self.request {
             Some(request) => request.again.into_iter().chain(stalled).min(),
             None => self.due(),
@@ -405,7 +405,7 @@ impl Sender {
     pub fn handle_timeout(&mut self, now: Now) -> Result<()> {
         self.check_over()?;
         let timeout = self.config.stall_timeout;
-        let due = self.failing.take_if(|(since, _)| now.instant >= *since + timeout);
+        let due = self.failing.take_if(|(since, _)| now.instant >= later(*since, timeout));
         let Some((_, failure)) = due else { return Ok(()) };
         let index = self.request.as_ref().map_or(self.next, |request| request.first);
         self.over(Stalled::Write { index, timeout, failure }.into())
@@ -430,7 +430,7 @@ impl Sender {
 
     fn retry(&mut self, now: Now, failure: Failure) {
         let Some(request) = &mut self.request else { return };
-        request.again = Some(now.instant + self.backoff.advance());
+        request.again = Some(later(now.instant, self.backoff.advance()));
         let since = self.failing.as_ref().map_or(request.since, |(since, _)| *since);
         self.failing = Some((since, failure));
     }

@@ -169,21 +169,27 @@ impl Server {
         &mut self.decoder
     }
 
-    /// Decode the bytes read, up to the next event. After an error the connection must be closed.
-    /// If the bytes were undecodable, the output still tells a waiting client why.
+    /// Decode the bytes read, up to the next event. After an error the connection must be closed;
+    /// the output still tells a waiting client why.
     pub fn handle_input(&mut self) -> Result<()> {
         while self.events.is_empty() {
-            let item = match self.decoder.poll_item() {
-                Ok(Some(item)) => item,
-                Ok(None) => return Ok(()),
+            match self.handle_next() {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
                 Err(error) => {
                     self.refuse(&error);
                     return Err(error);
                 }
-            };
-            self.handle_item(item)?;
+            }
         }
         Ok(())
+    }
+
+    /// Handle the next item. Return false if its bytes have not arrived.
+    fn handle_next(&mut self) -> Result<bool> {
+        let Some(item) = self.decoder.poll_item()? else { return Ok(false) };
+        self.handle_item(item)?;
+        Ok(true)
     }
 
     /// Handle the end of the client's bytes.
@@ -203,7 +209,8 @@ impl Server {
 
     fn handle_item(&mut self, item: Item) -> Result<()> {
         match (&mut self.state, item) {
-            (State::Idle | State::Draining, Item::Schema(_)) => self.state = State::Request(None),
+            // A request that was begun before is discarded: its client has left it.
+            (State::Idle | State::Request(_) | State::Draining, Item::Schema(_)) => self.state = State::Request(None),
             (State::Draining, Item::End) => self.state = State::Idle,
             (State::Draining, Item::Batch(_)) => {}
             (State::Request(first), Item::Batch(batch)) => {
@@ -216,7 +223,7 @@ impl Server {
                 self.handle_request(first)?;
             }
             (State::Streaming(stream), Item::Schema(_)) if !stream.begun => stream.begun = true,
-            (State::Streaming(_), Item::Schema(_)) | (State::Request(_), Item::Schema(_)) => {
+            (State::Streaming(_), Item::Schema(_)) => {
                 self.abandon();
                 self.state = State::Request(None);
             }
@@ -483,13 +490,14 @@ impl Server {
     fn refuse(&mut self, error: &Error) {
         let failure = Failure::new("ProtocolError", &error.to_string());
         let written = match &self.state {
-            State::Streaming(_) => self.fail(&failure),
+            State::Called(_) | State::Streaming(_) => self.fail(&failure),
+            State::Fetching(_) => self.resolved(Err(failure)),
             State::Idle | State::Request(_) => {
                 self.requested = true;
                 self.refused += 1;
                 self.write_failure(&Arc::clone(self.protocol.empty_schema()), &failure, "")
             }
-            State::Called(_) | State::Fetching(_) | State::Draining => Ok(()),
+            State::Draining => Ok(()),
         };
         // The connection ends in any case.
         drop(written);

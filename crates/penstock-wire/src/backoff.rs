@@ -43,7 +43,9 @@ impl Backoff {
 
     /// Return the same interval scaled by a random number from 0 to 1: from half of it to all of it.
     pub fn advance_by(&mut self, chance: f64) -> Duration {
-        self.advance().mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
+        let wait = self.advance();
+        // The product of the longest waits is rounded up beyond the longest one.
+        Duration::try_from_secs_f64(wait.as_secs_f64() * (0.5 + chance.clamp(0.0, 1.0) / 2.0)).unwrap_or(wait)
     }
 
     /// Start over with the first interval, because an attempt succeeded.
@@ -76,6 +78,12 @@ mod tests {
         assert_eq!((backoff.advance(), backoff.advance()), (MILLI, MILLI));
         backoff.reset();
         assert_eq!(backoff.advance(), MILLI);
+    }
+
+    #[test]
+    fn an_interval_may_be_as_long_as_a_duration() {
+        let mut backoff = Backoff::new(Duration::MAX, Duration::MAX);
+        assert_eq!((backoff.advance_by(1.0), backoff.advance()), (Duration::MAX, Duration::MAX));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! What every penstock protocol core shares: a cursor that cannot overrun its input, limits that are checked before
-//! memory is taken, hex digits, intervals between attempts, and the kinds of errors, by blame.
+//! What every penstock protocol core shares: a cursor that cannot overrun its input, limits that
+//! are checked before memory is taken, hex digits, intervals between attempts, moments after waits
+//! of any length, and the kinds of errors, by blame.
 //!
 //! Nothing here knows a protocol, a socket, a file or a clock.
 
@@ -8,6 +9,7 @@ mod error;
 mod fast_map;
 pub mod hex;
 mod limit;
+mod moment;
 mod reader;
 mod writer;
 
@@ -15,5 +17,6 @@ pub use backoff::Backoff;
 pub use error::ErrorKind;
 pub use fast_map::{FastHash, FastHasher, FastMap};
 pub use limit::{Limit, LimitExceeded};
+pub use moment::later;
 pub use reader::{Reader, Truncated};
 pub use writer::Writer;

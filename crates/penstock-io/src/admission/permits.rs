@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use penstock_wire::later;
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
@@ -185,7 +186,7 @@ impl Admission {
         }
         open.all += 1;
         drop(open);
-        Ok(Permit { of: Arc::clone(self), address, deadline: Instant::now() + self.config.first_byte_timeout })
+        Ok(Permit { of: Arc::clone(self), address, deadline: later(Instant::now(), self.config.first_byte_timeout) })
     }
 
     /// Wait until at most this many connections are open.

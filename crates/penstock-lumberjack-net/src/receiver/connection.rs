@@ -9,6 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use penstock_io::DriverError as _;
 use penstock_lumberjack::{ErrorKind, Server};
+use penstock_wire::later;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until, timeout};
@@ -231,9 +232,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Run<S> {
     /// Set the timer, unless it fires earlier anyway: then it is set after it has fired.
     fn set_timer(&mut self, timer: std::pin::Pin<&mut Sleep>, room: bool) {
         let now = Instant::now();
-        let pause = (self.intake.rows() > 0).then(|| self.intake.last + self.connection.shared.options.server.pause);
-        let age =
-            self.connection.shared.options.max_age.filter(|_| self.state.is_reading()).map(|age| self.began + age);
+        let options = &self.connection.shared.options;
+        let pause = (self.intake.rows() > 0).then(|| later(self.intake.last, options.server.pause));
+        let age = options.max_age.filter(|_| self.state.is_reading()).map(|age| later(self.began, age));
         // A connection over its age limit ends between windows, which a frame or an acknowledgement triggers, not the
         // timer.
         let age = age.filter(|at| *at > now);

@@ -114,6 +114,16 @@ fn a_reader_that_says_nothing_is_given_up_and_one_that_is_still_there_is_not() {
 }
 
 #[test]
+fn a_time_out_beyond_the_clock_never_ends() {
+    let mut clock = FakeClock::new();
+    let mut client = client(&clock, ClientConfig { timeout: Duration::MAX, ..config() });
+    (0..2).for_each(|_| client.send_json(b"{}").expect("fits"));
+    transmit(&mut client, &clock);
+    clock.advance(Duration::from_secs(1_000_000));
+    client.handle_timeout(clock.instant()).expect("in time");
+}
+
+#[test]
 fn after_a_disconnect_what_is_not_acknowledged_goes_again_under_numbers_that_fit() {
     for (sequence, again) in [(Sequence::Window, 1_u8), (Sequence::Continue, 2)] {
         let clock = FakeClock::new();

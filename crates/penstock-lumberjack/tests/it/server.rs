@@ -358,6 +358,23 @@ fn a_writer_that_is_silent_for_too_long_is_given_up_if_a_limit_is_set() {
 }
 
 #[test]
+fn limits_beyond_the_clock_are_never_reached() {
+    let (frame_timeout, idle_timeout) = (Duration::MAX, Some(Duration::MAX));
+    let (keepalive, pause) = (Duration::MAX, Duration::MAX);
+    let config = ServerConfig { frame_timeout, idle_timeout, keepalive, pause, ..ServerConfig::default() };
+    let mut dialogue = Dialogue::with(Version::V2, config);
+    dialogue.pass(1e6).expect("silence");
+    dialogue.window(2).events([1]).arrive().expect("legal");
+    dialogue.pass(1e6).expect("it waits for us");
+    dialogue.take_all();
+    dialogue.pass(1e6).expect("a pause");
+    dialogue.server.input().extend_from_slice(b"2J");
+    dialogue.handle().expect("legal");
+    dialogue.pass(1e6).expect("half a frame");
+    assert!(dialogue.acks().is_empty());
+}
+
+#[test]
 fn at_the_end_what_was_taken_is_acknowledged_and_half_a_frame_is_an_error() {
     let mut dialogue = Dialogue::new(Version::V2);
     dialogue.window(5).events(1..=2).arrive().expect("legal");

@@ -157,6 +157,22 @@ fn a_stall_is_an_error_that_names_the_last_index() {
 }
 
 #[test]
+fn waits_beyond_the_clock_never_end() {
+    let (poll_interval, stall_timeout, wait) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let max_poll_interval = Duration::MAX;
+    let config = ConsumerConfig { poll_interval, max_poll_interval, stall_timeout, wait, ..ConsumerConfig::default() };
+    let mut pair = Pair::new(config);
+    pair.polled();
+    pair.answer(&[]).expect("right");
+    let now = pair.now();
+    pair.consumer.handle_failure(now, "connection refused");
+    pair.clock.advance(Duration::from_secs(1_000_000));
+    let now = pair.now();
+    pair.consumer.handle_timeout(now).expect("not stalled");
+    assert!(pair.consumer.poll_transmit(now).is_none());
+}
+
+#[test]
 fn refusals_are_final_and_failures_are_not() {
     for (status, code) in
         [(401, Code::Unauthorized), (404, Code::NotFound), (410, Code::Expired), (418, Code::UnexpectedStatus)]

@@ -58,7 +58,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use penstock_wire::FastMap;
+use penstock_wire::{FastMap, later};
 
 pub use attempt::Attempt;
 pub use counters::{Counters, Limit, LimitCounts, Usage};
@@ -270,8 +270,8 @@ impl Session {
         }
         let connected = self.survival.link != Link::Down;
         let greeted = self.agreement.is_some() && self.survival.is_up();
-        let heartbeat = self.config.keepalive.filter(|_| greeted).map(|after| self.last_status_sent + after);
-        let idle = self.config.idle_timeout.filter(|_| connected).map(|after| self.last_control_received + after);
+        let heartbeat = self.config.keepalive.filter(|_| greeted).map(|after| later(self.last_status_sent, after));
+        let idle = self.config.idle_timeout.filter(|_| connected).map(|after| later(self.last_control_received, after));
         let entries = [self.gathering.poll_timeout(), self.sent.poll_timeout()];
         [heartbeat, idle, self.next_block(), self.checkpoints.next_deadline(), self.resilience.next_deadline()]
             .into_iter()
@@ -286,7 +286,7 @@ impl Session {
             return;
         }
         if self.survival.link != Link::Down
-            && self.config.idle_timeout.is_some_and(|after| now.instant >= self.last_control_received + after)
+            && self.config.idle_timeout.is_some_and(|after| now.instant >= later(self.last_control_received, after))
         {
             let error = Error::from(Deadline::Silence);
             self.close_with(&error);
@@ -295,7 +295,7 @@ impl Session {
         self.expire_block(now.instant);
         if self.agreement.is_some()
             && self.survival.is_up()
-            && self.config.keepalive.is_some_and(|after| now.instant >= self.last_status_sent + after)
+            && self.config.keepalive.is_some_and(|after| now.instant >= later(self.last_status_sent, after))
         {
             self.send_heartbeat(now);
         }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use penstock_wire::later;
+
 /// The bytes of a block: 96 heartbeats, which fit into a QUIC packet of the minimum size that every path carries.
 pub const STATUS_BLOCK: usize = 1_152;
 
@@ -15,7 +17,7 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(interval: Duration, start: Instant) -> Self {
-        Self { interval, next: start + interval, due: false }
+        Self { interval, next: later(start, interval), due: false }
     }
 
     /// Stop the intervals, because the connection was lost.

@@ -11,6 +11,7 @@ use penstock_io::sync::lock;
 use pyo3::prelude::*;
 
 use crate::error::IntoPyErr;
+use crate::pipestream::waiting::attached;
 
 /// The interval between checks for signals.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -49,7 +50,7 @@ impl Interrupts {
             }
             state.checked = Some(now);
         }
-        Python::attach(|py| py.check_signals()).map_err(|error| {
+        attached(|py| py.check_signals()).map_err(|error| {
             self.keep(error);
             interrupted()
         })

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use tempfile::NamedTempFile;
 
 use super::interrupts::Interrupts;
+use crate::pipestream::waiting::attached;
 
 mod python {
     pyo3::import_exception!(penstock._pdf, PdfError);
@@ -23,7 +24,7 @@ pub(crate) fn open(
     interrupts: &Interrupts,
 ) -> Result<Box<dyn PdfPages>, String> {
     let file = named_copy(source).map_err(|error| format!("cannot copy the PDF for its reader: {error}"))?;
-    let opened = Python::attach(|py| {
+    let opened = attached(|py| {
         let arguments =
             (file.path(), limits.max_memory, limits.max_text, limits.max_pages, limits.page_time.as_secs_f64());
         let pages = py.import(intern!(py, "penstock._pdf"))?.call_method1(intern!(py, "open_pdf"), arguments)?;
@@ -44,7 +45,7 @@ fn named_copy(source: &mut dyn Source) -> io::Result<NamedTempFile> {
 /// Return the text of a `PdfError`. Keep any other error, such as Ctrl-C or a bug, to be raised
 /// later.
 fn reason(error: PyErr, interrupts: &Interrupts) -> String {
-    Python::attach(|py| {
+    attached(|py| {
         let text = error.value(py).to_string();
         if !error.is_instance_of::<python::PdfError>(py) {
             interrupts.keep(error);
@@ -72,7 +73,7 @@ impl PdfPages for Pages {
         if self.interrupts.pending() {
             return None;
         }
-        let page = Python::attach(|py| -> PyResult<Option<String>> {
+        let page = attached(|py| -> PyResult<Option<String>> {
             self.pages.bind(py).call_method0(intern!(py, "next_page"))?.extract()
         });
         page.map_err(|error| reason(error, &self.interrupts)).transpose()

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::interrupts::Interrupts;
+use crate::pipestream::waiting::attached;
 
 /// A seekable Python file, from its initial position to its end.
 pub(super) struct PythonFile {
@@ -21,7 +22,7 @@ pub(super) struct PythonFile {
 impl PythonFile {
     /// Open a Python file; return `None` if it is not seekable.
     pub(super) fn new(file: &Py<PyAny>, interrupts: &Interrupts) -> io::Result<Option<Self>> {
-        Python::attach(|py| {
+        attached(|py| {
             let bound = file.bind(py);
             let measured = (|| -> PyResult<Option<(u64, u64)>> {
                 if !bound.hasattr("seekable")? || !bound.call_method0("seekable")?.is_truthy()? {
@@ -45,7 +46,7 @@ impl PythonFile {
 
     /// Return another reader of the same file.
     pub(super) fn again(&self) -> Self {
-        let file = Python::attach(|py| self.file.clone_ref(py));
+        let file = attached(|py| self.file.clone_ref(py));
         Self { file, interrupts: self.interrupts.clone(), start: self.start, length: self.length }
     }
 }
@@ -56,7 +57,7 @@ impl BlockSource for PythonFile {
     }
 
     fn fetch(&self, from: u64, size: usize) -> io::Result<Bytes> {
-        Python::attach(|py| {
+        attached(|py| {
             let sought = self.file.bind(py).call_method1("seek", (self.start.saturating_add(from),));
             sought.map_err(|error| failed(py, error, &self.interrupts)).map(drop)
         })?;
@@ -78,7 +79,7 @@ impl BlockSource for PythonFile {
 /// Read at most `size` bytes of a Python file.
 pub(super) fn read(file: &Py<PyAny>, size: usize, interrupts: &Interrupts) -> io::Result<Bytes> {
     interrupts.poll()?;
-    Python::attach(|py| {
+    attached(|py| {
         let piece = file.bind(py).call_method1("read", (size,)).map_err(|error| failed(py, error, interrupts))?;
         match piece.cast::<PyBytes>() {
             Ok(bytes) => Ok(Bytes::copy_from_slice(bytes.as_bytes())),

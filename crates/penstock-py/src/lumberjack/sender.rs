@@ -11,7 +11,7 @@ use pyo3_arrow::PyRecordBatch;
 
 use super::options::SendOptions;
 use super::{raised, wait};
-use crate::pipestream::waiting::Timeout;
+use crate::pipestream::waiting::{Timeout, attached};
 
 /// The interval at which Python is asked whether to continue.
 const ASK: Duration = Duration::from_millis(100);
@@ -131,7 +131,7 @@ impl LumberjackSender {
 
 /// Wait until the Python function returns true.
 async fn stopped(stop: &Py<PyAny>) {
-    let check = || Python::attach(|py| stop.call0(py).and_then(|stopped| stopped.is_truthy(py)).unwrap_or(true));
+    let check = || attached(|py| stop.call0(py).and_then(|stopped| stopped.is_truthy(py)).unwrap_or(true));
     while !check() {
         tokio::time::sleep(ASK).await;
     }

@@ -7,6 +7,7 @@ use penstock_pipestream_net::Payload;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::waiting::attached;
 use crate::documents::SourceArgument;
 use crate::error::IntoPyErr;
 
@@ -35,7 +36,7 @@ struct PythonFile {
 
 impl Read for PythonFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = Python::attach(|py| {
+        let read = attached(|py| {
             py.check_signals()?;
             let piece = self.file.bind(py).call_method1("read", (buffer.len(),))?;
             let bytes = piece.cast::<PyBytes>()?.as_bytes();

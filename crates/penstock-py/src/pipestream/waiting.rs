@@ -49,6 +49,18 @@ impl Timeout {
     }
 }
 
+/// Run work with the interpreter in the midst of a wait or of a long run without it. While the
+/// interpreter shuts down, no thread may return to it: this thread waits for the end of the
+/// process.
+pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
+    if let Some(done) = Python::try_attach(work) {
+        return done;
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
 /// Wait for a result. A timeout is an error of kind "deadline".
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
@@ -68,14 +80,7 @@ pub(crate) fn wait_or_not<T: Send>(
     let mut raised = None;
     let waited = py.detach(|| {
         runtime::wait(future, timeout.0, &mut || {
-            let Some(checked) = Python::try_attach(|py| py.check_signals()) else {
-                // The interpreter is shutting down, and no thread may return to it, so this thread
-                // waits for the end of the process.
-                loop {
-                    std::thread::park();
-                }
-            };
-            checked.map_err(|error| {
+            attached(|py| py.check_signals()).map_err(|error| {
                 raised = Some(error);
                 Interrupted
             })

@@ -19,6 +19,7 @@ use pyo3_arrow::PySchema;
 
 use super::errors::{external_error, raised};
 use super::files::waiting;
+use crate::pipestream::waiting::attached;
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value).map_err(|error| PyValueError::new_err(format!("{name}={value}: {error}")))
@@ -157,7 +158,7 @@ struct PythonStorage(Py<PyAny>);
 
 impl BatchStorage for PythonStorage {
     fn upload(&self, parcel: &Parcel, schema: &SchemaRef) -> Result<String, PortError> {
-        Python::attach(|py| {
+        attached(|py| {
             let stored = (|| {
                 let bytes = PyBytes::new(py, &parcel.bytes);
                 let about = PySchema::new(Arc::clone(schema)).into_pyarrow(py)?;
@@ -178,7 +179,7 @@ struct PythonValidator(Py<PyAny>);
 
 impl LocationValidator for PythonValidator {
     fn validate(&self, url: &str) -> Result<(), PortError> {
-        Python::attach(|py| {
+        attached(|py| {
             self.0.call1(py, (url,)).map(drop).map_err(|error| {
                 let message = error.value(py).to_string();
                 port_error(py, error, message)

@@ -13,6 +13,7 @@ use pyo3::types::PyBytes;
 use super::errors::IntoVgiErr as _;
 use super::stop;
 use crate::error::IntoPyErr;
+use crate::pipestream::waiting::attached;
 
 /// The TLS configuration of connections over TCP.
 #[pyclass(frozen, name = "VgiTls", module = "penstock._core")]
@@ -96,7 +97,7 @@ struct PythonFile {
 
 impl PythonFile {
     fn call<T>(&mut self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
-        Python::attach(|py| call(self.object.bind(py)).map_err(|error| io::Error::other(error.to_string())))
+        attached(|py| call(self.object.bind(py)).map_err(|error| io::Error::other(error.to_string())))
     }
 }
 
@@ -149,7 +150,7 @@ pub(crate) fn waiting<T: Send>(
     let mut raised = None;
     let result = py.detach(|| {
         work(&mut || {
-            let checked = Python::attach(|py| py.check_signals()).and_then(|()| stop::check());
+            let checked = attached(|py| py.check_signals()).and_then(|()| stop::check());
             checked.map_err(|error| {
                 raised = Some(error);
                 Interrupted

@@ -24,6 +24,7 @@ use super::files::driven;
 use super::logger::Logger;
 use super::protocol::VgiProtocol;
 use crate::error::IntoPyErr;
+use crate::pipestream::waiting::attached;
 
 /// The attributes of `penstock.vgi.http.HttpRetryConfig`.
 #[derive(FromPyObject)]
@@ -68,7 +69,7 @@ impl HttpSender for PythonSender {
         _deadline: Option<Instant>,
         _check: Check<'_>,
     ) -> penstock_vgi_net::Result<Response> {
-        Python::attach(|py| {
+        attached(|py| {
             let fields: Vec<(&str, &str)> = headers.iter().collect();
             let answer = self.send.call1(py, (method, path, fields, PyBytes::new(py, &body)))?;
             let (status, fields, body) = answer.extract::<(u16, Vec<(String, String)>, Vec<u8>)>(py)?;

@@ -16,10 +16,10 @@ use tokio::io::{AsyncReadExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
 use super::transport::{ClosedReason, ConnectOptions, Peer, Stream, connect, until, write};
-use crate::{Error, Result};
+use crate::{Error, Misuse, Result};
 
 const READ: usize = 64 << 10;
-/// The most tasks observed at once: the daemon accepts 65,536 for a connection. Further observers
+/// The most tasks observed at once over a connection: the daemon accepts 65,536. Further observers
 /// wait here.
 const OBSERVED: usize = 60_000;
 /// The most requests without an answer; beyond that no more commands are accepted.
@@ -61,7 +61,16 @@ struct Line {
     current: Mutex<Arc<Handle>>,
     /// Held while reconnecting, so that one caller does it for all.
     connecting: Turn<()>,
+    checking: Mutex<Option<Checking>>,
     closed: AtomicBool,
+}
+
+/// A connection of [`Producer::done_before`] alone: the protocol cannot end an observation, so
+/// those of unfinished tasks would take places from [`Producer::observe`].
+struct Checking {
+    handle: Arc<Handle>,
+    /// How many tasks were asked about, which may all still be observed.
+    asked: usize,
 }
 
 impl Line {
@@ -85,6 +94,28 @@ impl Line {
         *self.current() = Arc::clone(&fresh);
         tracing::info!("a producer has reconnected");
         Ok(fresh)
+    }
+
+    /// Return a connection on which this many more tasks can be observed, at most [`OBSERVED`].
+    async fn checking(&self, tasks: usize) -> Result<Arc<Handle>> {
+        self.check_open()?;
+        if let Some(Checking { handle, asked }) = &mut *lock(&self.checking)
+            && !handle.commands.is_closed()
+            && *asked + tasks <= OBSERVED
+        {
+            *asked += tasks;
+            return Ok(Arc::clone(handle));
+        }
+        let handle = Arc::new(Handle::connect(self.options.clone()).await?);
+        let mut checking = lock(&self.checking);
+        // Checked under the lock, so that `close` either was before this or finds the connection.
+        self.check_open()?;
+        *checking = Some(Checking { handle: Arc::clone(&handle), asked: tasks });
+        Ok(handle)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Relaxed) { Err(Misuse::ProducerClosed.into()) } else { Ok(()) }
     }
 }
 
@@ -137,20 +168,32 @@ impl Handle {
         result.await.map_err(|_| closed_reason.error())??;
         Ok(Self { commands, closing, closed_reason })
     }
+
+    async fn command(&self, command: Command) -> Result<()> {
+        self.commands.send(command).await.map_err(|_| self.closed_reason.error())
+    }
+
+    async fn send<T>(&self, command: Command, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
+        self.command(command).await?;
+        answer.await.map_err(|_| self.closed_reason.error())?
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<Answer> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Command::Ask(ask, answer), answered).await?.map_err(Error::Refused)
+    }
 }
 
 impl Producer {
     /// Connect to a daemon.
     pub async fn connect(options: ProducerOptions) -> Result<Self> {
         let current = Mutex::new(Arc::new(Handle::connect(options.clone()).await?));
-        let (connecting, closed) = (Turn::new(()), AtomicBool::new(false));
-        Ok(Self(PerProcess::new(Line { options, current, connecting, closed })))
+        let (connecting, checking, closed) = (Turn::new(()), Mutex::new(None), AtomicBool::new(false));
+        Ok(Self(PerProcess::new(Line { options, current, connecting, checking, closed })))
     }
 
-    async fn send<T>(&self, command: Command, answer: oneshot::Receiver<Result<T>>) -> Result<T> {
-        let handle = self.0.get()?.handle().await?;
-        handle.commands.send(command).await.map_err(|_| handle.closed_reason.error())?;
-        answer.await.map_err(|_| handle.closed_reason.error())?
+    async fn handle(&self) -> Result<Arc<Handle>> {
+        self.0.get()?.handle().await
     }
 
     /// End the connection; waiting callers get an error.
@@ -159,6 +202,9 @@ impl Producer {
         if let Ok(line) = self.0.get() {
             line.closed.store(true, Ordering::Relaxed);
             line.current().closing.notify_one();
+            if let Some(checking) = &*lock(&line.checking) {
+                checking.handle.closing.notify_one();
+            }
         }
     }
 
@@ -168,18 +214,21 @@ impl Producer {
             return Ok(Vec::new());
         }
         let (answer, answered) = oneshot::channel();
-        self.send(Command::Submit(batch, answer), answered).await
+        self.handle().await?.send(Command::Submit(batch, answer), answered).await
     }
 
     /// Wait for a task's outcome. Fails as refused if the daemon does not know the task, or no longer does.
+    ///
+    /// At most 60,000 unfinished tasks are observed at once; calls for further ones wait longer.
+    /// The protocol cannot end an observation: if a call is dropped, its task keeps its place until
+    /// it ends.
     pub async fn observe(&self, id: TaskId) -> Result<Outcome> {
         let (answer, answered) = oneshot::channel();
-        self.send(Command::Observe(id, answer), answered).await
+        self.handle().await?.send(Command::Observe(id, answer), answered).await
     }
 
     async fn ask(&self, ask: Ask) -> Result<Answer> {
-        let (answer, answered) = oneshot::channel();
-        self.send(Command::Ask(ask, answer), answered).await?.map_err(Error::Refused)
+        self.handle().await?.ask(ask).await
     }
 
     /// Return the daemon's statistics.
@@ -195,16 +244,21 @@ impl Producer {
     /// Return whether each of these tasks is done, or ended so long ago that the daemon has forgotten it. For a task
     /// that has failed or is dead, the answer is false.
     pub async fn done_before(&self, ids: &[TaskId]) -> Result<Vec<bool>> {
-        let handle = self.0.get()?.handle().await?;
-        let mut asked = Vec::with_capacity(ids.len());
-        for id in ids {
-            let (answer, answered) = oneshot::channel();
-            handle.commands.send(Command::Observe(*id, answer)).await.map_err(|_| handle.closed_reason.error())?;
-            asked.push(answered);
+        let line = self.0.get()?;
+        let mut done = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(OBSERVED) {
+            let handle = line.checking(ids.len()).await?;
+            let mut asked = Vec::with_capacity(ids.len());
+            for id in ids {
+                let (answer, answered) = oneshot::channel();
+                handle.command(Command::Observe(*id, answer)).await?;
+                asked.push(answered);
+            }
+            // The outcomes arrive before the answer to this request.
+            handle.ask(Ask::Stats).await?;
+            done.extend(asked.iter_mut().map(|one| matches!(one.try_recv(), Ok(Ok(Ok(())) | Err(Error::Refused(_))))));
         }
-        // The outcomes arrive before the answer to this request.
-        self.stats().await?;
-        Ok(asked.iter_mut().map(|one| matches!(one.try_recv(), Ok(Ok(Ok(())) | Err(Error::Refused(_))))).collect())
+        Ok(done)
     }
 
     /// Return the dead list in the order of the IDs: all tasks that stay on it from the first
@@ -270,7 +324,6 @@ struct Driver {
     waiters: VecDeque<Waiter>,
     /// The observers of each task, with the tickets of their requests.
     observers: HashMap<u32, Vec<(Ticket, Observer)>>,
-    observed: usize,
     /// Observers that wait until fewer tasks are observed.
     pending_observers: VecDeque<(TaskId, Observer)>,
     input: BytesMut,
@@ -292,7 +345,6 @@ impl Driver {
             machine,
             waiters: VecDeque::new(),
             observers: HashMap::new(),
-            observed: 0,
             pending_observers: VecDeque::new(),
             input: BytesMut::new(),
             output: Bytes::new(),
@@ -380,17 +432,31 @@ impl Driver {
                     Err(error) => drop(answer.send(Err(error.into()))),
                 }
             }
-            Command::Observe(id, answer) if self.observed >= OBSERVED => self.pending_observers.push_back((id, answer)),
+            Command::Observe(id, answer) if self.is_full() => self.pending_observers.push_back((id, answer)),
             Command::Observe(id, answer) => self.observe(id, answer),
         }
     }
 
+    /// Return whether no more tasks can be observed. A task counts once, however many observers it
+    /// has, as it does at the daemon.
+    fn is_full(&self) -> bool {
+        self.observers.len() >= OBSERVED
+    }
+
     fn observe(&mut self, id: TaskId, answer: Observer) {
+        if answer.is_closed() {
+            // The caller stopped waiting.
+            return;
+        }
         match self.machine.observe(id) {
             Ok(ticket) => {
                 self.waiters.push_back(Waiter::Observe(id));
-                self.observers.entry(id.0).or_default().push((ticket, answer));
-                self.observed += 1;
+                let observers = self.observers.entry(id.0).or_default();
+                if observers.len() == observers.capacity() {
+                    // A task may be asked about again and again by callers that stop waiting.
+                    observers.retain(|(_, observer)| !observer.is_closed());
+                }
+                observers.push((ticket, answer));
             }
             Err(error) => drop(answer.send(Err(error.into()))),
         }
@@ -408,7 +474,6 @@ impl Driver {
             ClientEvent::Answered { ticket, answer } => self.answered(ticket, answer),
             ClientEvent::Outcome { id, failure } => {
                 for (_, observer) in self.observers.remove(&id.0).unwrap_or_default() {
-                    self.observed -= 1;
                     let outcome = failure.clone().map_or(Ok(()), Err);
                     // An error means that the caller stopped waiting.
                     let _ = observer.send(Ok(outcome));
@@ -452,7 +517,6 @@ impl Driver {
         let Some(observers) = self.observers.get_mut(&id.0) else { return };
         if let Some(at) = observers.iter().position(|(of, _)| *of == ticket) {
             let (_, observer) = observers.swap_remove(at);
-            self.observed -= 1;
             let _ = observer.send(Err(Error::Refused(refused.clone())));
         }
         if observers.is_empty() {
@@ -462,7 +526,7 @@ impl Driver {
     }
 
     fn observe_more(&mut self) {
-        while self.observed < OBSERVED
+        while !self.is_full()
             && let Some((id, answer)) = self.pending_observers.pop_front()
         {
             self.observe(id, answer);
@@ -493,3 +557,6 @@ fn refuse(command: Command, error: &Error) {
         Command::Observe(_, answer) => drop(answer.send(Err(error.clone()))),
     }
 }
+
+#[cfg(test)]
+mod tests;

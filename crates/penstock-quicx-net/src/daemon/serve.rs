@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use penstock_io::admission::Permit;
 use penstock_quicx::ConnectionId;
+use penstock_wire::later;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 use tokio::time::{sleep, sleep_until};
@@ -87,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn serve(&mut self) -> io::Result<Next> {
         loop {
-            let idle = self.shared.idle_timeout.map(|idle| self.last_activity + idle);
+            let idle = self.shared.idle_timeout.map(|idle| later(self.last_activity, idle));
             let serving = std::future::poll_fn(|cx| self.poll(cx));
             let idle = async { if let Some(at) = idle { sleep_until(at.into()).await } else { pending().await } };
             tokio::select! {

@@ -4,7 +4,7 @@ use super::connection::{Role, Worker};
 use super::event::words;
 use super::kinds::Turn;
 use super::outcome::Outcome;
-use super::task::{State, Tick};
+use super::task::{State, Tick, later};
 use super::timer::Timer;
 use super::{ConnectionId, Event, Queue};
 use crate::frame::write_task;
@@ -129,7 +129,7 @@ impl Queue {
             self.timers.insert((again, Timer::Rate(kind)));
         }
         let timeout = self.kinds.get(kind).and_then(|kind| kind.policy.task_timeout);
-        let due = timeout.map(|timeout| now + timeout.as_micros() as u64);
+        let due = timeout.map(|timeout| later(now, timeout));
         let since = self.moment();
         let Some(task) = self.tasks.get_mut(place) else { return true };
         task.attempts = task.attempts.saturating_add(1);
@@ -185,7 +185,7 @@ impl Queue {
             self.events.push(Event::Failed { id: task_id, kind: name, reason: words(reason), again });
         }
         if again {
-            let until = now + policy.retry_after(task.attempts).as_micros() as u64;
+            let until = later(now, policy.retry_after(task.attempts));
             task.state = State::Delayed { until };
             self.timers.insert((until, Timer::Task(place)));
             self.counters.retried += 1;

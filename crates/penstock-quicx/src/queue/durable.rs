@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Queue;
-use super::task::{State, Tick};
+use super::task::{State, Tick, later};
 use super::timer::Timer;
 use crate::{ErrorCode, Journal, Lsn, Record, TaskId};
 
@@ -47,19 +47,21 @@ impl Queue {
         self.counters.write_failures += 1;
         let accepting = std::mem::take(&mut self.accepting);
         let refused = accepting.len();
+        let mut forgotten = Vec::with_capacity(refused);
         for (_, place) in accepting {
             self.forget_unique(place);
             let Some(task) = self.tasks.remove(place) else { continue };
-            self.keys.forget(task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block)));
+            forgotten.push((task.id, self.pool.get(task.block).ok().and_then(|block| task.key(block))));
             let _ = self.pool.free(task.block);
             self.kinds.leave(task.kind);
         }
+        self.keys.forget(forgotten);
         let Some(journal) = &mut self.journal else { return };
         let end = journal.handle_failed();
         self.events.journal_has_failed(now, message, refused);
         self.refuse_held(end);
         self.answer_durable();
-        self.timers.insert((now + self.config.journal_retry.as_micros() as u64, Timer::Journal));
+        self.timers.insert((later(now, self.config.journal_retry), Timer::Journal));
         self.resume_all(now);
         self.read_again();
     }

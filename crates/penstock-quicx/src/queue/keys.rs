@@ -33,22 +33,13 @@ pub(super) enum KeyState {
     Ended,
 }
 
-impl KeyState {
-    /// Return whether no live task has the key in its block.
-    const fn is_loose(self) -> bool {
-        match self {
-            Self::Own => false,
-            Self::Merged | Self::Ended => true,
-        }
-    }
-}
-
 /// The keys of all live tasks, and the most recent keys of ended tasks and of merged submits.
 #[derive(Debug)]
 pub(super) struct Keys {
     most: usize,
     known: HashMap<Key, KeyOwner>,
-    /// The loose keys, in the order in which they became loose.
+    /// The loose keys, which no live task has in its block, in the order in which they became
+    /// loose. Each is known, and is here once.
     loose: VecDeque<Key>,
     /// The keys of merged submits by the ID of the task, oldest first.
     merged: FastMap<u32, VecDeque<Key>>,
@@ -90,10 +81,18 @@ impl Keys {
         }
     }
 
-    /// Remove the key of a task that was not accepted.
-    pub(super) fn forget(&mut self, id: TaskId, own: Option<Key>) {
-        for key in self.take_merged(id).into_iter().chain(own) {
-            self.known.remove(&key);
+    /// Remove the keys of tasks that were not accepted: of each task, its ID and its own key.
+    pub(super) fn forget(&mut self, tasks: Vec<(TaskId, Option<Key>)>) {
+        let mut was_loose = false;
+        for (id, own) in tasks {
+            let merged = self.take_merged(id);
+            was_loose |= !merged.is_empty();
+            for key in merged.into_iter().chain(own) {
+                self.known.remove(&key);
+            }
+        }
+        if was_loose {
+            self.loose.retain(|key| self.known.contains_key(key));
         }
     }
 
@@ -108,9 +107,7 @@ impl Keys {
         while self.loose.len() > self.most
             && let Some(oldest) = self.loose.pop_front()
         {
-            // A forgotten key may have been submitted again, and now be a live task's own key.
-            let Some(keyed) = self.find(oldest).filter(|keyed| keyed.state.is_loose()) else { continue };
-            self.known.remove(&oldest);
+            let Some(keyed) = self.known.remove(&oldest) else { continue };
             if let Some(merged) = self.merged.get_mut(&keyed.id.0) {
                 if merged.front() == Some(&oldest) {
                     merged.pop_front();
@@ -150,10 +147,23 @@ mod tests {
         let mut keys = Keys::new(2);
         keys.remember([1; 16], TaskId(1));
         keys.merged([2; 16], TaskId(1));
-        keys.forget(TaskId(1), Some([1; 16]));
+        keys.forget(vec![(TaskId(1), Some([1; 16]))]);
         assert_eq!(ids(&keys, 1..3), [None, None]);
         keys.remember([2; 16], TaskId(2));
         (3..6).for_each(|byte| keys.merged([byte; 16], TaskId(2)));
         assert_eq!(ids(&keys, 2..6), [Some(2), None, Some(2), Some(2)]);
+    }
+
+    #[test]
+    fn a_key_that_was_not_accepted_is_the_last_to_be_forgotten_once_it_is_merged_again() {
+        let mut keys = Keys::new(2);
+        keys.remember([1; 16], TaskId(1));
+        keys.merged([2; 16], TaskId(1));
+        keys.forget(vec![(TaskId(1), Some([1; 16]))]);
+        keys.remember([1; 16], TaskId(2));
+        [3, 2].into_iter().for_each(|byte| keys.merged([byte; 16], TaskId(2)));
+        assert_eq!(ids(&keys, 1..4), [Some(2), Some(2), Some(2)]);
+        keys.merged([4; 16], TaskId(2));
+        assert_eq!(ids(&keys, 1..5), [Some(2), Some(2), None, Some(2)]);
     }
 }

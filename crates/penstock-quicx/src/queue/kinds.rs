@@ -169,7 +169,7 @@ impl Kinds {
             kind.reckoned = now;
             if kind.tokens < 1.0 {
                 kind.blocked = true;
-                again = Some(now + ((1.0 - kind.tokens) / rate * 1e6).ceil() as u64);
+                again = Some(now.saturating_add(((1.0 - kind.tokens) / rate * 1e6).ceil() as u64));
             }
         }
         self.rank(number);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use penstock_wire::FastMap;
 
-use super::task::Tick;
+use super::task::{Tick, later};
 use crate::{Failed, Frame, REASON, TaskId};
 
 /// The most bytes of all remembered reasons.
@@ -37,7 +37,7 @@ pub(super) struct Outcomes {
 impl Outcomes {
     pub(super) fn new(most: usize, time: Duration) -> Self {
         let (known, order) = (FastMap::default(), VecDeque::new());
-        Self { most, time: time.as_micros() as u64, known, order, bytes: 0, emptied: 0 }
+        Self { most, time: later(0, time), known, order, bytes: 0, emptied: 0 }
     }
 
     pub(super) fn remember(&mut self, now: Tick, id: TaskId, mut outcome: Outcome) {

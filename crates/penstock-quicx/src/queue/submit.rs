@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 use penstock_pool::AllocError;
 
 use super::keys::{Key, KeyState};
-use super::task::{State, Task, Tick};
+use super::task::{State, Task, Tick, later};
 use super::timer::Timer;
 use super::{ConnectionId, Queue};
 use crate::{ErrorCode, Frame, Journal, Lsn, Record, Submit, TaskId};
@@ -127,7 +127,7 @@ impl Queue {
         let (kind, order) = (task.kind, task.order);
         let Some(policy) = self.kinds.get(kind).map(|kind| &kind.policy) else { return };
         if !policy.start_delay.is_zero() && task.attempts == 0 {
-            let until = now + policy.start_delay.as_micros() as u64;
+            let until = later(now, policy.start_delay);
             task.state = State::Delayed { until };
             self.timers.insert((until, Timer::Task(place)));
             return;

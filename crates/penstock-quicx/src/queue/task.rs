@@ -1,5 +1,7 @@
 //! The tasks and their states. Types and payloads are in the pool.
 
+use std::time::Duration;
+
 use penstock_pool::Block;
 use penstock_wire::FastMap;
 
@@ -9,6 +11,11 @@ use crate::{Lsn, SubmitOnce, TaskId};
 
 /// Microseconds since the queue began.
 pub(super) type Tick = u64;
+
+/// Return the tick that is this long after another one; the last one for a wait beyond all ticks.
+pub(super) fn later(tick: Tick, wait: Duration) -> Tick {
+    tick.saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))
+}
 
 /// The state of a task.
 ///

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::connection::{Heartbeats, Role};
-use super::task::{State, Tick};
+use super::task::{State, Tick, later};
 use super::timer::Timer;
 use super::{ConnectionId, Event, Queue};
 use crate::Frame;
@@ -54,7 +54,7 @@ impl Queue {
         let Some(task) = self.tasks.get_mut(place) else { return };
         let timeout = self.kinds.get(task.kind).and_then(|kind| kind.policy.task_timeout).unwrap_or_default();
         let renewed = self.connections.worker_mut(index).map_or(0, |worker| worker.renewed);
-        let due = since.max(renewed) + timeout.as_micros() as u64;
+        let due = later(since.max(renewed), timeout);
         if due > now {
             task.state = State::Held { worker: index, since, due: Some(due) };
             self.timers.insert((due, Timer::Task(place)));
@@ -85,7 +85,7 @@ impl Queue {
     /// then (decision 10).
     pub(super) fn begin_beats(&mut self, now: Tick, id: ConnectionId, unanswered: u8) {
         if let (Some(interval), Some(open)) = (self.config.heartbeat_interval, self.connections.open_mut(id)) {
-            let due = now + interval.as_micros().max(1) as u64;
+            let due = later(now, interval.max(Duration::from_micros(1)));
             open.heartbeats = Some(Heartbeats { due, unanswered });
             self.timers.insert((due, Timer::Beat(id.index)));
         }

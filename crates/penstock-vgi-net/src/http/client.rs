@@ -13,7 +13,7 @@ use penstock_io::tls::{ClientTls, plaintext};
 use penstock_vgi::http::{self as core, Headers, RequestKind, Response, ResponseContent, StreamToken, UploadUrl};
 use penstock_vgi::ipc::Output;
 use penstock_vgi::{Answer, Batch, Failure, Limits, Log, Metadata, external};
-use penstock_wire::{Backoff, ErrorKind};
+use penstock_wire::{Backoff, ErrorKind, later};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method};
@@ -383,7 +383,7 @@ impl HttpClient {
         let mut tried = 0;
         let mut backoff = retry.map(|retry| Backoff::new(retry.backoff_base, retry.backoff_max));
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let in_time = |pause: &Duration| deadline.is_none_or(|deadline| Instant::now() + *pause < deadline);
+        let in_time = |pause: &Duration| deadline.is_none_or(|deadline| later(Instant::now(), *pause) < deadline);
         loop {
             let bytes = if retry.is_some() { body.clone() } else { std::mem::take(&mut body) };
             let sent = self.sender.send(method, path, &headers, bytes, deadline, check);

@@ -10,8 +10,8 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use penstock_vgi::ipc::{self, Item, Output};
 use penstock_vgi::{
-    Answer, Batch, Client, Description, Dialect, Event, Failure, Limits, Log, Metadata, Method, MethodKind, Protocol,
-    Serialized, Server, ServerConfig, key,
+    Answer, Batch, Client, Description, Dialect, Error, Event, Failure, Limits, Log, Metadata, Method, MethodKind,
+    Protocol, Serialized, Server, ServerConfig, Violation, key,
 };
 
 fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
@@ -60,6 +60,15 @@ fn protocol() -> Arc<Protocol> {
     Arc::new(Protocol::new("Service", methods).expect("no name twice"))
 }
 
+/// Return the message that begins a stream without columns.
+fn beginning() -> Vec<u8> {
+    let mut out = Output::new();
+    ipc::stream(&schema(&[]), [], &mut out).expect("writable");
+    let mut bytes = out.concat();
+    bytes.truncate(bytes.len() - ipc::END.len());
+    bytes
+}
+
 struct Pair {
     client: Client,
     server: Server,
@@ -94,11 +103,27 @@ impl Pair {
             if bytes.is_empty() {
                 return None;
             }
-            let space = self.server.input().space();
-            let count = space.len().min(bytes.len());
-            space[..count].copy_from_slice(&bytes[..count]);
-            self.server.input().advance(count);
-            bytes = &bytes[count..];
+            bytes = self.push(bytes);
+        }
+    }
+
+    /// Give the server as many bytes as it has space for; return the rest.
+    fn push<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let space = self.server.input().space();
+        let (now, later) = bytes.split_at(space.len().min(bytes.len()));
+        space[..now.len()].copy_from_slice(now);
+        self.server.input().advance(now.len());
+        later
+    }
+
+    /// Give the server bytes that break a rule; return the error.
+    fn broken(&mut self, mut bytes: &[u8]) -> Error {
+        loop {
+            if let Err(error) = self.server.handle_input() {
+                return error;
+            }
+            assert!(!bytes.is_empty(), "no rule is broken");
+            bytes = self.push(bytes);
         }
     }
 
@@ -271,14 +296,58 @@ fn a_stream_that_is_left_behind_ends_with_the_next_request() {
     pair.client.call("nothing", Batch::new(schema(&[]), Vec::new(), 1), Metadata::new()).expect("idle");
     let bytes = pair.client.output().concat();
     // The request's schema message ends the stream; the rest of the request makes the call.
-    let mut out = Output::new();
-    ipc::stream(&schema(&[]), [], &mut out).expect("writable");
-    let (begun, rest) = bytes.split_at(out.len() - ipc::END.len());
+    let (begun, rest) = bytes.split_at(beginning().len());
     assert!(matches!(pair.feed(begun), Some(Event::Abandoned)));
     assert!(matches!(pair.feed(rest), Some(Event::Call(_))));
     pair.server.reply(&Batch::empty(&schema(&[]), Metadata::new())).expect("called");
     assert!(matches!(pair.answers().as_slice(), [Answer::Batch(_)]));
     pair.add_works();
+}
+
+#[test]
+fn a_request_that_begins_again_abandons_no_stream() {
+    let mut pair = Pair::new();
+    let event = pair.feed(&beginning());
+    assert!(event.is_none(), "{event:?}");
+    pair.add_works();
+}
+
+#[test]
+fn a_client_that_does_not_wait_for_an_answer_gets_an_error_before_its_connection_ends() {
+    let mut pair = Pair::new();
+    pair.open("count");
+    assert_eq!(pair.broken(&beginning()), Error::from(Violation::Request));
+    let answers = pair.answers();
+    assert!(
+        matches!(answers.as_slice(), [Answer::Failed(failure)] if failure.message.contains("outside a request")),
+        "{answers:?}"
+    );
+
+    let mut pair = Pair::new();
+    pair.open("count");
+    pair.serve(None);
+    pair.client.tick().expect("open");
+    let first = pair.client.output().concat();
+    assert!(matches!(pair.feed(&first), Some(Event::Input(_))));
+    let second = &first[beginning().len()..];
+    assert_eq!(pair.broken(second), Error::from(Violation::EarlyInput));
+    let answers = pair.answers();
+    assert!(
+        matches!(answers.as_slice(), [Answer::Failed(failure)] if failure.message.contains("before the answer")),
+        "{answers:?}"
+    );
+}
+
+#[test]
+fn a_client_that_sends_more_while_its_values_are_fetched_gets_an_error_before_its_connection_ends() {
+    let mut pair = Pair::new();
+    pair.server.follow_pointers();
+    let params = batch(vec![("a", floats(&[])), ("b", floats(&[]))]);
+    pair.client.call("add", params, [(key::LOCATION, "https://host/object")].into_iter().collect()).expect("idle");
+    assert!(matches!(pair.event(), Some(Event::Pointer(_))));
+    assert_eq!(pair.broken(&beginning()), Error::from(Violation::Request));
+    assert_eq!(pair.server.take_refused(), 1);
+    assert!(matches!(pair.answers().as_slice(), [Answer::Failed(_)]));
 }
 
 #[test]

@@ -270,6 +270,32 @@ fn a_write_goes_again_after_growing_pauses_and_is_the_same() {
 }
 
 #[test]
+fn waits_beyond_the_clock_never_end() {
+    let (flush_interval, stall_timeout) = (Duration::MAX, Duration::MAX);
+    let (retry_interval, max_retry_interval) = (Duration::MAX, Duration::MAX);
+    let waits = SenderConfig {
+        flush_interval,
+        stall_timeout,
+        retry_interval,
+        max_retry_interval,
+        content_type: "text/plain".to_owned(),
+        ..SenderConfig::default()
+    };
+    let mut pair = Pair::new(waits).begun();
+    pair.send("abc");
+    pair.wait(1_000_000_000);
+    assert!(pair.request().is_empty());
+    pair.sender.flush();
+    assert_eq!(pair.request().len(), 1);
+    let now = pair.now();
+    pair.sender.handle_failure(now, "connection refused");
+    pair.wait(1_000_000_000);
+    let now = pair.now();
+    pair.sender.handle_timeout(now).expect("no stall");
+    assert!(pair.request().is_empty());
+}
+
+#[test]
 fn writes_that_fail_for_too_long_are_a_stall() {
     let mut pair = Pair::text().begun();
     pair.send("abc");

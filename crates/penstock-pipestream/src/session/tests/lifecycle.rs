@@ -209,6 +209,18 @@ fn an_idle_limit_closes_with_idle_timeout() {
 }
 
 #[test]
+fn limits_beyond_the_clock_are_never_reached() {
+    let now = start();
+    let mut offered = config(true, 10);
+    (offered.keepalive, offered.idle_timeout) = (Some(Duration::MAX), Some(Duration::MAX));
+    let mut session = Session::new(Role::Server, offered, now).expect("server");
+    let later = later(now, Duration::from_secs(1_000_000));
+    assert!(session.poll_timeout().is_some_and(|due| due > later.instant));
+    session.handle_timeout(later);
+    assert!(!session.is_closed());
+}
+
+#[test]
 fn a_client_closes_when_everything_is_terminal() {
     let mut pair = Pair::new(true, 10);
     let ticket = pair.announce(None, false);

@@ -24,6 +24,26 @@ fn a_task_goes_from_its_producer_to_a_worker_and_its_block_is_free_when_it_is_do
 }
 
 #[test]
+fn waits_beyond_the_clock_never_end() {
+    let leased = Policy { task_timeout: Some(Duration::MAX), rate: Some(1e-300), ..Policy::default() };
+    let delayed = Policy { start_delay: Duration::MAX, ..Policy::default() };
+    let policies = [("a".to_owned(), leased), ("b".to_owned(), delayed)].into();
+    let heartbeat_interval = Some(Duration::MAX);
+    let mut d = Dialogue::with(QueueConfig { policies, heartbeat_interval, ..QueueConfig::default() });
+    d.pass(1.0);
+    let producer = d.connect();
+    for (id, kind) in [(1, "a"), (2, "a"), (3, "b")] {
+        assert_eq!(d.ask(producer, submit(kind, b"x")), [format!("OK {id}")]);
+    }
+    let worker = d.worker(1);
+    assert_eq!(d.hears(worker), ["TASK 1 a x"]);
+    d.pass(1e6);
+    assert_eq!(d.ask(worker, done(1)), Vec::<String>::new());
+    d.pass(1e6);
+    assert_eq!(d.hears(worker), Vec::<String>::new());
+}
+
+#[test]
 fn a_sequential_producer_is_distinguished_from_all_others() {
     let mut d = Dialogue::new();
     let (producer, worker) = (d.connect(), d.worker(1));
