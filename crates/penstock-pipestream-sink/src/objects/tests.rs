@@ -272,9 +272,8 @@ fn a_fetched_object_that_cannot_be_put_leaves_no_message() {
     std::fs::write(source.path().join("object"), b"bytes").unwrap();
     let folder = format!("file://{}", source.path().display());
     let references = References::fetch(std::slice::from_ref(&folder), &StorageOptions::default(), 1 << 20).unwrap();
-    let sink = Broken::with(references, Duration::MAX, |request, path| {
-        request == Request::Put && path.ends_with("/0/1")
-    });
+    let sink =
+        Broken::with(references, Duration::MAX, |request, path| request == Request::Put && path.ends_with("/0/1"));
     let session = sink.connect();
     let object = Location::parse(&format!("{folder}/object")).unwrap();
     let message = Reference::new(object.to_message()).unwrap().encode().unwrap();

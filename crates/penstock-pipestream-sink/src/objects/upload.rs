@@ -201,7 +201,11 @@ impl Job {
     async fn remove_message(&self, reference: Option<&ReferenceFields>, file: &str) {
         let Some((message, _)) = reference.and_then(|referred| referred.message_file(file)) else { return };
         if let Err(error) = self.store_of().delete(&self.session.shared.place.path(&message)).await {
-            tracing::warn!(file = message, error = plain(&error), "cannot remove the message of an object that is not stored");
+            tracing::warn!(
+                file = message,
+                error = plain(&error),
+                "cannot remove the message of an object that is not stored"
+            );
         }
     }
 

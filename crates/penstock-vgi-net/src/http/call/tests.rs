@@ -127,9 +127,10 @@ fn a_request_behind_a_pointer_reaches_its_method_and_a_refused_one_is_answered()
 #[test]
 fn each_step_has_its_stage() {
     let (service, counters) = (service(), Arc::default());
-    let misuse = |result: Result<()>| match result.expect_err("too early or late") {
-        crate::Error::Misuse(misuse) => misuse,
-        other => panic!("{other:?}"),
+    let misuse = |result: Result<()>| {
+        let error = result.expect_err("too early or late");
+        let crate::Error::Misuse(misuse) = error else { panic!("{error:?}") };
+        misuse
     };
     let call = begin(&service, "echo", &counters, None);
     assert_eq!(misuse(call.reply(batch(&[7.0]))), Misuse::NotAuthenticated);
