@@ -279,7 +279,8 @@ impl HttpCall {
                 self.respond(&mut stage, response);
                 Ok(())
             }
-            Stage::Pending(_) | Stage::Done(_) => Err(Misuse::Answered.into()),
+            Stage::Pending(_) => Err(Misuse::NotAuthenticated.into()),
+            Stage::Done(_) => Err(Misuse::Answered.into()),
         }
     }
 
