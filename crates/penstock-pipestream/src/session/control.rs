@@ -33,14 +33,21 @@ impl Session {
         let follows =
             counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && status.is_of_connection());
         let last_pending = self.resilience.last_pending.take_if(|key| follows && !is_about(&frame, *key));
-        if counted || last_pending.is_some() {
+        let recorded = counted || last_pending.is_some();
+        if recorded {
             self.note(Some(now), || Input::Frame { frame: frame.clone() });
         }
         self.dispatch(now, frame)?;
         if let Some(last_pending) = last_pending {
             self.start_timer(now, last_pending, Duration::ZERO);
         }
-        self.follow_up(now)?;
+        if recorded || self.orphans.unchecked.is_empty() {
+            self.follow_up(now)?;
+        } else {
+            // What follows would be missing in the records of a frame that is not recorded itself.
+            self.note(Some(now), || Input::Timeout);
+            self.expire(now)?;
+        }
         self.catch_up();
         Ok(())
     }

@@ -305,7 +305,7 @@ impl Session {
             self.gathering.poll_timeout(),
             self.sent.poll_timeout(),
         ];
-        if due.into_iter().flatten().any(|at| at <= now.instant) {
+        if due.into_iter().flatten().any(|at| at <= now.instant) || !self.orphans.unchecked.is_empty() {
             self.note(Some(now), || Input::Timeout);
         }
         let expired = self.expire(now);
