@@ -209,11 +209,22 @@ impl Session {
             // The latest reason belongs to the next status.
             entity.reason = Some(Box::new(reason.clone()));
         }
-        let layer2 = entity.layer2_mut();
-        layer2.last_code = Some(reason.code);
-        if layer2.resuming > 0 && matches!(reason.code, ErrorCode::ClaimNotFound | ErrorCode::IntegrityError) {
-            layer2.resuming -= 1;
-            self.push_layer2_event(Layer2Event::ResumeAnswered { key, refused: Some(reason.clone()) });
+        entity.layer2_mut().last_code = Some(reason.code);
+    }
+
+    /// Handle a 0xC0 that may refuse a token of one of our entities. Return whether it is about the
+    /// token alone: then the entity has not failed, and its children may still be retried.
+    pub(super) fn handle_refused_resume(&mut self, scope_id: u16, entity_id: u32, reason: &Reason) -> bool {
+        if self.state == State::Closed || !matches!(reason.code, ErrorCode::ClaimNotFound | ErrorCode::IntegrityError) {
+            return false;
         }
+        let Some(key) = self.outbound.get(&scope_id).map(|scope| scope.entity_key(entity_id)) else { return false };
+        let Some(entity) = self.outbound_mut(key) else { return false };
+        let dehydrated = entity.is_dehydrated();
+        let Some(layer2) = entity.layer2.as_mut().filter(|layer2| layer2.resuming > 0) else { return false };
+        layer2.resuming -= 1;
+        self.push_layer2_event(Layer2Event::ResumeAnswered { key, refused: Some(reason.clone()) });
+        // Of an entity without children it may also be the reason for the FAILED that follows.
+        dehydrated
     }
 }
