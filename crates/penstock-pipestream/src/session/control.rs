@@ -174,11 +174,11 @@ impl Session {
             message.truncate(end);
         }
         let reason = Reason { code: ErrorCode::from_code(u64::from(frame.code)), message };
-        if let Ok(scope) = u16::try_from(frame.scope_id) {
-            if !self.handle_refused_resume(scope, frame.entity_id, &reason) {
-                self.remember_reason(scope, frame.entity_id, &reason);
-                self.handle_reason(scope, frame.entity_id, &reason);
-            }
+        if let Ok(scope) = u16::try_from(frame.scope_id)
+            && !self.handle_refused_resume(scope, frame.entity_id, &reason)
+        {
+            self.remember_reason(scope, frame.entity_id, &reason);
+            self.handle_reason(scope, frame.entity_id, &reason);
         }
         self.handle_refusal(frame.entity_id, &reason);
         let entity = Some(frame.entity_id).filter(|entity| is_assignable(*entity));
