@@ -46,7 +46,10 @@ mount -t tmpfs none {NODE}
 mkdir {NODE}/spark {NODE}/java
 mount --bind "$REAL_SPARK" {NODE}/spark
 mount --bind "$REAL_JAVA" {NODE}/java
-if [ -e "$REAL_ARCHIVE" ]; then touch {NODE}/spark-classes.jsa; mount --bind "$REAL_ARCHIVE" {NODE}/spark-classes.jsa; fi
+if [ -e "$REAL_ARCHIVE" ]; then
+    touch {NODE}/spark-classes.jsa
+    mount --bind "$REAL_ARCHIVE" {NODE}/spark-classes.jsa
+fi
 """
 """Shell commands that fill `NODE`, for a process with mounts of its own and the environment of `mounts`."""
 
