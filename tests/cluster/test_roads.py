@@ -27,7 +27,7 @@ def test_a_standalone_cluster_takes_its_python_from_the_archive_and_streams_carr
 
 
 def test_the_jvms_of_the_nodes_map_the_archive_of_sparks_classes(cluster):
-    """Without it each executor takes three times the CPU to start, and nobody would see why."""
+    """Without it each executor takes three times the CPU to start, and no test would show it."""
     if not (unshare_command() and NODE_ARCHIVE.exists() and NODE_ARCHIVE.stat().st_size):
         pytest.skip("NOT TESTED: the archive for nodes; it was not written: `python scripts/spark_classes.py`")
     # A node sees it under another path.

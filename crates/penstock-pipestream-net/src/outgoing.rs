@@ -26,7 +26,7 @@ const LEAST_CREDIT: usize = 16 << 10;
 pub(crate) struct Outgoing {
     pub(crate) ticket: Ticket,
     pub(crate) header: EntityHeader,
-    /// Keys that seal the header, anew for each stream.
+    /// Keys that seal the header, for each stream with a new nonce.
     pub(crate) sealer: Option<Sealer>,
     pub(crate) payload: Payload,
     pub(crate) chunk_size: Option<u64>,

@@ -24,7 +24,7 @@ impl IdleLimits {
         self.limit.and_then(|limit| self.since.checked_add(limit))
     }
 
-    /// Return whether the limit is exceeded at `now`; if so, it starts anew.
+    /// Return whether the limit is exceeded at `now`; if so, it starts over.
     pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let over = self.ends().is_some_and(|end| end <= now);
         if over {

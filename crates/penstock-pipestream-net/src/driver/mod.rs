@@ -240,7 +240,7 @@ impl Driver {
             }
             self.session.abort(now, Reason { code: ErrorCode::IdleTimeout, message });
         }
-        // If something is still open, the limit starts anew.
+        // If something is still open, the limit starts over.
         if self.silence.is_over(now.instant) && self.session.close_when_idle(now) {
             self.link.shared.counters.idle.fetch_add(1, Ordering::Relaxed);
             tracing::info!(peer = %self.link.shared.peer, "closed an idle session");
