@@ -9,8 +9,8 @@
 //! DELETE /pimp/{jobId}          GET .../status   GET .../raw           POST /pimp/{jobId}/cancel
 //! ```
 //!
-//! The caller keeps all of these as values and passes the time as an argument. Of HTTP, only statuses and bodies occur
-//! here. The cited sections are the specification's; the decisions are those of `docs/protocols/pimp.md`.
+//! The caller keeps all of these as values and passes the time as an argument. The crate handles only the statuses and
+//! bodies of HTTP. The cited sections are the specification's; the decisions are those of `docs/protocols/pimp.md`.
 
 mod consumer;
 mod digest;

@@ -29,7 +29,7 @@ pub enum Code {
     Failed,
     /// The consumer has cancelled the job.
     Cancelled,
-    /// Nothing new arrived for `stallTimeoutMs`.
+    /// No progress for `stallTimeoutMs`.
     Stalled,
     /// The payload is not what its metadata or its checksum says.
     Corrupt,
@@ -70,7 +70,7 @@ impl Code {
         }
     }
 
-    /// Return its name, as bodies of errors and Python show it.
+    /// Return its name, which error responses and Python show.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "MALFORMED",
