@@ -7,7 +7,7 @@ pub struct Limits {
     pub compressed: u64,
     /// Bytes that a compressed payload may inflate to: 256 MiB.
     pub inflated: u64,
-    /// The largest ratio of inflated to compressed length: 1,000. It is not checked up to 64 KiB.
+    /// The largest ratio of inflated to compressed length: 1,000. It is not checked for up to 64 KiB of inflated data.
     pub ratio: u64,
     /// Bytes of a key: 64 KiB.
     pub key: u64,
