@@ -9,8 +9,8 @@ use crate::name;
 
 /// The maximum number of bytes of one header that become metadata.
 const MAX_VALUE: usize = 32 * 1024;
-/// Bytes that are not UTF-8 pass through the library as private-use characters from here on, because the library would
-/// replace all of them by the same character.
+/// Bytes that are not UTF-8 pass through the library as the private-use characters that begin here, because the
+/// library would replace all of them by the same character.
 const PRIVATE: u32 = 0x10_ff00;
 
 /// The declarations of a block of headers about the content after it.

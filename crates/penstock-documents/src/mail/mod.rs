@@ -34,8 +34,8 @@ const MAX_LEVELS: usize = 100;
 const ORIGIN_HEADERS: [&str; 6] = ["from", "sender", "received", "return-path", "message-id", "delivered-to"];
 const OTHER_HEADERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version", "reply-to"];
 
-/// Return whether `head` begins with the headers of a mail that was sent, or of a multipart. A text is not a
-/// mail if any line before the first blank one is neither a header nor a continuation.
+/// Return whether `head` begins with the headers of a mail that was sent, or of a multipart. A text is not a mail if
+/// any line before the first blank one is neither a header nor a continuation.
 pub(crate) fn is_mail(head: &[u8]) -> bool {
     let (mut senders, mut others, mut lines, mut multipart) = (0, 0, 0, false);
     for line in head.split(|&byte| byte == b'\n') {

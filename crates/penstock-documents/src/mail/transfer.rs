@@ -23,8 +23,8 @@ pub(crate) enum Encoding {
 const MAX_NAMED: usize = 64;
 
 impl Encoding {
-    /// Return the encoding that a Content-Transfer-Encoding header names. Wrong hyphens and blanks and a plural are
-    /// accepted, because they are common mistakes.
+    /// Return the encoding that a Content-Transfer-Encoding header names. Mistakes with
+    /// hyphens, blanks and plurals are common, so they are accepted.
     pub(crate) fn named(name: &str) -> Self {
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
         match plain.as_str() {

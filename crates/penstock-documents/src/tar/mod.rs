@@ -22,7 +22,7 @@ use header::{BLOCK, ExtendedHeaders};
 
 /// The maximum size of a long name or a set of pax records, in bytes.
 const MAX_EXTENSION: u64 = 1024 * 1024;
-/// The positions of the flag that a continuation block follows: in GNU's old sparse header, and in each continuation
+/// The positions of the flag that announces a continuation block: in GNU's old sparse header, and in each continuation
 /// block.
 const SPARSE_CONTINUED: u64 = 482;
 const SPARSE_BLOCK_CONTINUED: u64 = 504;

@@ -33,8 +33,8 @@ pub(crate) fn fetch(
     context.fetch(&mut reader, &meter, Origin::Compressed)
 }
 
-/// Read up to `limit` bytes of a member to determine the kind of the archive. They are not counted, and their CRC is
-/// not checked.
+/// Read up to `limit` bytes of a member to determine the kind of the archive. They are not counted, and are
+/// checked only if the member ends before `limit`.
 pub(crate) fn peek(source: &mut Box<dyn Source>, entry: &Entry, data: (u64, u64), limit: u64) -> Option<Vec<u8>> {
     let meter = Meter::default();
     let reader = open(source, entry, data, &meter).ok().filter(|_| entry.flags & ENCRYPTED == 0)?;
