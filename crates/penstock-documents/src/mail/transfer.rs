@@ -224,6 +224,22 @@ mod tests {
     }
 
     #[test]
+    fn a_uuencoded_line_without_a_length_is_damage_and_another_file_is_not_appended() {
+        for text in [
+            b"begin 644 a\n!:0\njunk\nbegin 644 b\n!:0\n`\nend\n".as_slice(),
+            b"begin 644 a\n!:0\nenough\nbegin 644 b\n!:0\n`\nend\n",
+            b"begin 644 a\n!:0\nbegin 644 b\n!:0\n`\nend\n",
+            b"begin 644 a\njunk\nbegin 644 b\n!:0\n`\nend\n",
+        ] {
+            let error = decode(&Encoding::Uuencode, text).unwrap_err();
+            assert!(error.to_string().contains("length"), "{error}");
+        }
+        // Prose that begins with the same word has no mode behind it.
+        let prose = b"begin with this:\nbegin \nbegin 644 a\n!:0\n`\nend\n";
+        assert_eq!(decode(&Encoding::Uuencode, prose).unwrap(), b"i");
+    }
+
+    #[test]
     fn quoted_printable_joins_lines_and_keeps_what_is_no_escape() {
         let text = b"caf=C3=A9 =\r\nsoft=\nbreak = =ZZ =4";
         assert_eq!(decode(&Encoding::QuotedPrintable, text).unwrap(), "café softbreak = =ZZ =4".as_bytes());

@@ -24,6 +24,8 @@ enum State {
     Begin(usize),
     /// In a line that does not begin the file.
     Skip,
+    /// After `begin `: a mode follows, unless this is prose.
+    Mode,
     /// In the line that begins the file.
     Name,
     /// The next byte is a line's length.
@@ -37,27 +39,29 @@ enum State {
     /// In place of a length, after this many bytes of `end`.
     End(usize),
     Ended,
+    /// After a line of the file without a length. A later `begin` belongs to another file, so nothing more is decoded.
+    Damaged,
 }
 
 impl TransferDecoder for Uu {
     fn step(&mut self, byte: u8, out: &mut Out) {
         self.state = match (self.state, byte) {
-            (State::Ended, _) => State::Ended,
-            (State::Search | State::Begin(_) | State::Skip, b'\n') => State::Search,
+            (State::Ended | State::Damaged, _) => self.state,
+            (State::Search | State::Begin(_) | State::Skip | State::Mode, b'\n') => State::Search,
             (State::Search, _) => begin(0, byte),
             (State::Begin(matched), _) => begin(matched, byte),
-            (State::Skip, _) => State::Skip,
+            (State::Mode, b'0'..=b'7') => State::Name,
+            (State::Skip | State::Mode, _) => State::Skip,
             (State::Name, b'\n') => State::Length,
             (State::Name, _) => State::Name,
             (State::Length, b'\r' | b'\n') => State::Length,
             (State::Length, b'`' | ZERO) => State::Ended,
             (State::Length, b'!'..=b'_') => State::Data { left: byte - ZERO, sextets: 0, bits: 0 },
             (State::Length, b'e') => State::End(1),
-            (State::End(matched), _) if END.get(matched) != Some(&byte) => State::Skip,
+            (State::End(matched), _) if END.get(matched) != Some(&byte) => State::Damaged,
             (State::End(matched), _) if matched + 1 == END.len() => State::Ended,
             (State::End(matched), _) => State::End(matched + 1),
-            // This is not a length, so the file ends here; the next `begin` continues the output.
-            (State::Length, _) => State::Skip,
+            (State::Length, _) => State::Damaged,
             (State::Data { left, sextets, bits }, b'\n') => {
                 pad(left, sextets, bits, out);
                 State::Length
@@ -68,16 +72,20 @@ impl TransferDecoder for Uu {
     }
 
     fn finish(&mut self, _out: &mut Out) -> io::Result<()> {
+        let reason = match matches!(self.state, State::Damaged) {
+            true => "a line of the uuencoded text does not begin with its length",
+            false => "the uuencoded text is cut off or none at all",
+        };
         match matches!(self.state, State::Ended) {
             true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::InvalidData, "the uuencoded text is cut off or none at all")),
+            false => Err(io::Error::new(io::ErrorKind::InvalidData, reason)),
         }
     }
 }
 
 fn begin(matched: usize, byte: u8) -> State {
     match BEGIN.get(matched) {
-        Some(&wanted) if wanted == byte && matched + 1 == BEGIN.len() => State::Name,
+        Some(&wanted) if wanted == byte && matched + 1 == BEGIN.len() => State::Mode,
         Some(&wanted) if wanted == byte => State::Begin(matched + 1),
         _ => State::Skip,
     }
