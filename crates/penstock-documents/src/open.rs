@@ -191,7 +191,8 @@ fn open_html(
         Ok(read) => read,
         Err(failure) => return opened.failed(failure, source),
     };
-    note_text(&mut opened, charset, page.text, page.cut);
+    let partial = known.bytes > context.limits.max_markup;
+    note_text(&mut opened, charset, page.text, page.cut || partial);
     opened.metadata.extend(page.title.map(|title| ("html.title".to_owned(), title)));
     opened.metadata.extend(page.links.map(|links| ("html.links".to_owned(), links)));
     if page.links_omitted > 0 {

@@ -112,6 +112,18 @@ fn the_text_of_a_part_is_cut_but_its_bytes_are_whole() {
 }
 
 #[test]
+fn the_text_of_markup_that_is_not_searched_to_its_end_is_cut() {
+    let limits = Limits { max_markup: 1000, ..Limits::default() };
+    let blanks = " ".repeat(5000);
+    for markup in [format!("<html><p>x{blanks}y"), format!("<?xml version='1.0'?><a>x{blanks}y</a>")] {
+        let steps = walk_limited("x", markup.as_bytes(), limits.clone());
+        assert_eq!((steps[0].text(), steps[0].meta("text.cut")), ("x", "true"));
+    }
+    let whole = format!("<html><p>x{}", " ".repeat(990));
+    assert_eq!(walk_limited("x", whole.as_bytes(), limits)[0].meta("text.cut"), "");
+}
+
+#[test]
 fn html_beyond_what_is_searched_says_that_data_may_be_missing() {
     let html = format!("<html><img src='data:,x'>{}", " ".repeat(5000));
     let steps = walk_limited("x", html.as_bytes(), Limits { max_markup: 1000, ..Limits::default() });
