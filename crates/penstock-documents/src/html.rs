@@ -351,12 +351,28 @@ pub(crate) struct HtmlWalker {
     unread: u64,
 }
 
+impl HtmlWalker {
+    /// Return why the document fails if `refusal` forbids its children. If no data was found, the reason is that some
+    /// may be in the bytes that were not searched.
+    pub(crate) fn refused(mut self, refusal: Failure) -> Failure {
+        match self.embedded.as_slice().is_empty() {
+            true => self.take_unread().unwrap_or(refusal),
+            false => refusal,
+        }
+    }
+
+    /// Return the failure for the bytes that were not searched, if there are any, the first time.
+    fn take_unread(&mut self) -> Option<Failure> {
+        let unread = std::mem::take(&mut self.unread);
+        let reason = || format!("the document's last {unread} bytes were not searched for embedded data");
+        (unread > 0).then(|| Failure::limit(reason()))
+    }
+}
+
 impl Walker for HtmlWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
         let Some(Embedded { hint, place }) = self.embedded.next() else {
-            let unread = std::mem::take(&mut self.unread);
-            let reason = format!("the document's last {unread} bytes were not searched for embedded data");
-            return (unread > 0).then(|| Child::failed(None, Failure::limit(reason)));
+            return self.take_unread().map(|failure| Child::failed(None, failure));
         };
         let fetched = place.and_then(|(start, length)| {
             let Some(spool) = &mut self.spool else { return context.keep(&[]) };

@@ -200,7 +200,7 @@ fn open_html(
     }
     match (page.walker, known.refusal) {
         (None, _) => opened.leaf(source),
-        (Some(_), Some(failure)) => opened.failed(failure, source),
+        (Some(walker), Some(failure)) => opened.failed(walker.refused(failure), source),
         (Some(walker), None) => opened.entered(walker).leaf(source),
     }
 }

@@ -131,6 +131,20 @@ fn html_beyond_what_is_searched_says_that_data_may_be_missing() {
 }
 
 #[test]
+fn html_at_the_deepest_level_is_too_deep_only_if_data_was_found() {
+    let limits = Limits { max_depth: 0, max_markup: 1000, ..Limits::default() };
+    let blanks = " ".repeat(5000);
+    let steps = walk_limited("x", format!("<html><img src='data:,x'>{blanks}").as_bytes(), limits.clone());
+    assert_eq!(lines(&steps), ["0::too deep"]);
+    let html = format!("<html><p>x{blanks}");
+    let steps = walk_limited("x", html.as_bytes(), limits.clone());
+    assert_eq!((lines(&steps), steps[0].text()), (vec!["0::limit".to_owned()], "x"));
+    assert_eq!(steps[0].failure().1, "the document's last 4010 bytes were not searched for embedded data");
+    assert_eq!(steps[0].bytes.as_deref(), Some(html.as_bytes()));
+    assert_eq!(lines(&walk_limited("x", b"<html><p>x", limits)), ["0::text/html"]);
+}
+
+#[test]
 fn a_directory_full_of_entries_takes_no_memory_before_it_is_walked() {
     // The end record states more entries than there are.
     let mut bytes = zip(&[Member::stored("a", "x")]);
