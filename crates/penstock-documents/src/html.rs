@@ -176,6 +176,8 @@ struct Sink {
 struct State {
     prose: Prose,
     title: Option<String>,
+    /// Whether some of the title was cut off.
+    title_cut: bool,
     /// The current element, if its content is not part of the text.
     inside: Inside,
     style: String,
@@ -256,12 +258,18 @@ impl State {
     fn characters(&mut self, text: &str) {
         match self.inside {
             Inside::Body => self.prose.push_text(text),
-            Inside::Title => self.title.get_or_insert_default().push_str(text),
+            Inside::Title => self.push_title(text),
             Inside::Style => self.style.push_str(text),
             Inside::Script => {}
         }
-        if let Some(title) = &mut self.title {
-            name::cut(title, MAX_TITLE);
+    }
+
+    fn push_title(&mut self, text: &str) {
+        let title = self.title.get_or_insert_default();
+        // After the cut a shorter character may still fit, but the title would then have a gap.
+        if !self.title_cut {
+            title.push_str(text);
+            self.title_cut = name::cut(title, MAX_TITLE);
         }
     }
 

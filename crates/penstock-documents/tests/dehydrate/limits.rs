@@ -112,6 +112,17 @@ fn the_text_of_a_part_is_cut_but_its_bytes_are_whole() {
 }
 
 #[test]
+fn a_character_that_would_fit_after_the_cut_is_left_out() {
+    for markup in ["<html><p>aaa&eacute;b", "<?xml version='1.0'?><a>aaa&#233;b</a>"] {
+        let steps = walk_limited("x", markup.as_bytes(), Limits { max_text: 4, ..Limits::default() });
+        assert_eq!((steps[0].text(), steps[0].meta("text.cut")), ("aaa", "true"));
+    }
+    let title = "a".repeat(4095);
+    let steps = walk("x", format!("<html><title>{title}&eacute;b</title>").as_bytes());
+    assert_eq!(steps[0].meta("html.title"), title);
+}
+
+#[test]
 fn the_text_of_markup_that_is_not_searched_to_its_end_is_cut() {
     let limits = Limits { max_markup: 1000, ..Limits::default() };
     let blanks = " ".repeat(5000);
