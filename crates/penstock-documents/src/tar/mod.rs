@@ -153,7 +153,9 @@ impl TarWalker {
         let bytes = extended.name.take().unwrap_or_else(|| header.path_bytes().into_owned());
         let name = Some(name::decode(&bytes, context.limits.max_name)).filter(|name| !name.is_empty());
         let kind = header.entry_type();
-        if kind.is_dir() || (kind.as_byte() == 0 && bytes.ends_with(b"/")) {
+        // Archives older than ustar have no type for directories. `kind` is the same for the types 0 and '0'.
+        let old_directory = header.as_old().linkflag == [0] && bytes.ends_with(b"/") && matches!(size, Ok(0));
+        if kind.is_dir() || old_directory {
             return Ok(Step::Continue);
         }
         let with_data = kind.is_hard_link() && self.has_link_data(&size)?;

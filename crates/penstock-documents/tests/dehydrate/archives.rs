@@ -282,6 +282,22 @@ fn a_hard_link_that_states_the_size_of_its_file_needs_no_data() {
 }
 
 #[test]
+fn a_directory_of_an_old_tar_is_known_by_its_slash_and_is_no_part() {
+    let mut bytes: Vec<u8> = Vec::new();
+    for (name, data) in [("dir/", ""), ("dir/x", "x"), ("odd/", "data")] {
+        let mut header = tar::Header::new_old();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        bytes.extend(header.as_bytes());
+        bytes.extend(data.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.extend([0; 1024]);
+    assert_eq!(lines(&walk("a.tar", &bytes))[1..], ["1:dir/x:text/plain", "1:odd/:text/plain"]);
+}
+
+#[test]
 fn long_names_of_gnu_and_pax_are_the_names() {
     let long = format!("{}/x", "d".repeat(300));
     let steps = walk("a.tar", &tar(&[(&long, b"x")]));
