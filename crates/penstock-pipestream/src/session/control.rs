@@ -45,8 +45,7 @@ impl Session {
             self.follow_up(now)?;
         } else {
             // What follows would be missing in the records of a frame that is not recorded itself.
-            self.note(Some(now), || Input::Timeout);
-            self.expire(now)?;
+            self.expire_due(now)?;
         }
         self.catch_up();
         Ok(())

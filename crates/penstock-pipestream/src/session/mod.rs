@@ -299,6 +299,14 @@ impl Session {
         {
             self.send_heartbeat(now);
         }
+        let expired = self.expire_due(now);
+        if let Err(error) = expired {
+            self.close_with(&error);
+        }
+    }
+
+    /// Expire what is due, and record that if it changes the session.
+    fn expire_due(&mut self, now: Now) -> Result<()> {
         let due = [
             self.checkpoints.next_deadline(),
             self.resilience.next_deadline(),
@@ -308,10 +316,7 @@ impl Session {
         if due.into_iter().flatten().any(|at| at <= now.instant) || !self.orphans.unchecked.is_empty() {
             self.note(Some(now), || Input::Timeout);
         }
-        let expired = self.expire(now);
-        if let Err(error) = expired {
-            self.close_with(&error);
-        }
+        self.expire(now)
     }
 
     fn expire(&mut self, now: Now) -> Result<()> {

@@ -12,6 +12,7 @@
 //! is not taken for an echo.
 
 use bytes::Bytes;
+use penstock_wire::later;
 
 use super::Session;
 use super::input::Input;
@@ -43,7 +44,7 @@ impl Session {
         let (Some(policy), Some(layer2)) = (policy, layer2) else {
             return Err(Misuse::NotFailed.into());
         };
-        let due = now.instant.checked_add(policy.retry_delay).unwrap_or(now.instant);
+        let due = later(now.instant, policy.retry_delay);
         layer2.failed = false;
         layer2.due = Some(due);
         self.resilience.resends.insert((due, key));
