@@ -47,7 +47,8 @@ pub struct OwnershipContext {
 }
 
 impl PipeDoc {
-    /// Reject what section 7.1 and the limits above do not allow: ENTITY_INVALID, naming the field.
+    /// Reject a document that section 7.1 or the limits above do not allow: ENTITY_INVALID, naming
+    /// the field.
     pub fn check(&self) -> Result<()> {
         if self.doc_id.is_empty() {
             return Err(DocumentError::NoDocId.into());

@@ -42,11 +42,11 @@ pub struct Policy {
 /// The consequence for a child that has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Its owner may retry it: FAILED is not terminal.
+    /// The owner may retry the child: FAILED is not terminal.
     Retry,
-    /// It ends with this terminal status.
+    /// The child ends with this terminal status.
     Ends(Status),
-    /// It is DEFERRED under a claim check.
+    /// The child is DEFERRED under a claim check.
     Defer,
 }
 

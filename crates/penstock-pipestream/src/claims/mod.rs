@@ -118,14 +118,14 @@ impl ClaimBook {
         Ok(Some(claim))
     }
 
-    /// Void a claim check that was never announced, because its entity has ended in another way meanwhile.
+    /// Void a claim check that was never announced, because its entity has ended in another way.
     pub fn void(&mut self, id: u64) {
         if self.forget(id) {
             self.records.push_back(ClaimRecord::Voided { id });
         }
     }
 
-    /// Return what is known about a claim check; nothing once it has expired.
+    /// Return a claim check and its entity's status; neither once the claim check has expired.
     pub fn query(&self, now: Now, id: u64) -> ClaimResponse {
         let claim = self.claims.get(&id).filter(|claim| !claim.is_expired(now));
         ClaimResponse { claim_id: id, found: claim.map(Claim::found) }

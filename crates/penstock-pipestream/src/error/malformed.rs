@@ -66,7 +66,7 @@ pub enum Malformed {
     /// A control stream that ended inside a frame.
     #[error("stream 0 was {how} inside a frame")]
     ControlEnd {
-        /// How it ended.
+        /// How the stream ended.
         how: StreamEnd,
     },
     /// An entity stream that ended inside its header.

@@ -64,7 +64,7 @@ pub struct Subject {
     pub entity: u32,
 }
 
-/// Formats the subject of an error after its message.
+/// The subject of an error, formatted to follow the message.
 struct Place(Option<Subject>);
 
 impl fmt::Display for Place {

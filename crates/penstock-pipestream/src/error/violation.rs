@@ -29,7 +29,7 @@ pub enum Violation {
     /// A control stream that ended before the session did.
     #[error("stream 0 was {how}")]
     ControlEnd {
-        /// How it ended.
+        /// How the stream ended.
         how: StreamEnd,
     },
     /// A status of layer 2, without an agreement on that layer.
@@ -464,7 +464,7 @@ impl fmt::Display for Early {
     }
 }
 
-/// Formats an ID after a noun, if there is one.
+/// An optional ID, formatted to follow a noun.
 struct Id(Option<u32>);
 
 impl fmt::Display for Id {

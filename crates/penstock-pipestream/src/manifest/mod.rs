@@ -106,8 +106,8 @@ pub struct Manifest {
     /// Both ends of the list of entries in the order in which they were opened.
     oldest: u32,
     newest: u32,
-    /// Sealed entries by their number of unresolved children, and those with equal numbers in the order in which they
-    /// were opened.
+    /// Sealed entries by their number of unresolved children, and with equal numbers in the order
+    /// in which they were opened.
     heap: FibonacciHeap<HeapOrder, u32>,
     /// The number of the next entry.
     next_order: u64,

@@ -46,13 +46,13 @@ pub struct Reference {
 pub struct ExpectedObject {
     /// The object's size in bytes.
     pub size: Option<u64>,
-    /// The SHA-256 of its bytes.
+    /// The SHA-256 of the object's bytes.
     pub sha256: Option<[u8; 32]>,
-    /// Its entity tag in the store.
+    /// The object's entity tag in the store.
     pub etag: Option<String>,
-    /// Its version, for stores that keep versions.
+    /// The object's version, for stores that keep versions.
     pub version: Option<String>,
-    /// Its MIME type.
+    /// The object's MIME type.
     pub content_type: Option<String>,
 }
 
