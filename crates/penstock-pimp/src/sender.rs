@@ -187,7 +187,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Send what was given so far, even if it fills no chunk.
+    /// Send the bytes that wait, even if they fill no chunk.
     pub fn flush(&mut self) {
         self.flush = true;
     }
