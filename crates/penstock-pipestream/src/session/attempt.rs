@@ -9,9 +9,9 @@ use super::types::{Accepted, EntityKey};
 pub struct Attempt {
     /// The entity.
     pub key: EntityKey,
-    /// How many attempts at it have failed before (layer 2).
+    /// The number of failed attempts at the entity before this one (layer 2).
     pub failures: u32,
-    /// How often the entity's received bytes were lost with a connection (layer 2).
+    /// The number of times that the entity's received bytes were lost with a connection (layer 2).
     pub losses: u32,
 }
 

@@ -63,14 +63,14 @@ pub(super) struct Inbound {
     pub(super) children: u64,
     /// The result under its policy, once all its descendants are terminal.
     pub(super) gathered: Option<Status>,
-    /// Why it fails, if a reason was given.
+    /// The reason for its failure, if one was given.
     pub(super) reason: Option<Box<Reason>>,
     /// The policy for its children, from its header (layer 2).
     pub(super) policy: Option<Box<Policy>>,
     /// Its layer-2 state.
     pub(super) layer2: Option<Box<Received>>,
-    /// How often its received bytes were lost with a connection. Not stored, because it only tells
-    /// apart the attempts that one process has received.
+    /// The number of times that its received bytes were lost with a connection. Not stored, because
+    /// it only tells apart the attempts that one process has received.
     #[serde(skip)]
     pub(super) losses: u32,
 }
@@ -78,7 +78,7 @@ pub(super) struct Inbound {
 /// The layer-2 state of a received entity; most have none.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Received {
-    /// How often it has failed and could be retried.
+    /// The number of failures after which it could be retried.
     pub(super) failures: u32,
     /// The deadline under its policy.
     #[serde(with = "crate::stored::optional_moment")]
@@ -89,7 +89,7 @@ pub(super) struct Received {
     pub(super) owner_status: Option<Status>,
     /// Whether a claim check was requested.
     pub(super) claim_wanted: bool,
-    /// For a parent whose children are gathered: how many of them are COMPLETE, of how many.
+    /// The numbers of COMPLETE children and of all children, for a parent whose children are gathered.
     pub(super) children: Option<(u32, u32)>,
 }
 

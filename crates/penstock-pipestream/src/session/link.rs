@@ -66,10 +66,10 @@ pub(super) struct Survival {
     pub(super) agreed: bool,
     /// The number of the peer's frames that were taken.
     pub(super) received: u64,
-    /// How many of them we had acknowledged, and how many bytes have arrived since.
+    /// The number of them that we had acknowledged, and the number of bytes that have arrived since.
     pub(super) acknowledged: u64,
     pub(super) unacknowledged_bytes: usize,
-    /// How many frames the peer had sent when the connection began.
+    /// The number of frames that the peer had sent when the connection began.
     pub(super) awaited: u64,
     /// Whether some of these have not been taken yet.
     pub(super) catching_up: bool,

@@ -113,7 +113,7 @@ pub struct Session {
     level_zero: LevelZero,
     resilience: Resilience,
     survival: Survival,
-    /// When the session began.
+    /// The time at which the session began.
     epoch: Now,
     journal: Option<Journal>,
     /// The labelled entities that have ended while records are replayed.
@@ -218,7 +218,7 @@ impl Session {
         &self.counters
     }
 
-    /// Return what the session holds now.
+    /// Return the resources that the session holds now.
     pub fn usage(&self) -> Usage {
         Usage {
             open_owned: self.open_owned,

@@ -86,7 +86,7 @@ impl Outbound {
 pub(super) struct Sent {
     /// The policy for its children, as its header carries it.
     pub(super) policy: Option<CompletionPolicy>,
-    /// How often it has failed and could be retried.
+    /// The number of failures after which it could be retried.
     pub(super) failures: u32,
     /// Whether it has failed, and the caller has not decided about a retry yet.
     pub(super) failed: bool,
@@ -97,12 +97,12 @@ pub(super) struct Sent {
     pub(super) given_up_status: Option<Status>,
     /// The code of the receiver's latest 0xC0 about it.
     pub(super) last_code: Option<ErrorCode>,
-    /// How many returned tokens the receiver has not answered yet.
+    /// The number of returned tokens that the receiver has not answered yet.
     pub(super) resuming: u32,
     /// The latest token that we have not returned, if the session is stored.
     #[serde(with = "crate::stored::optional_token")]
     pub(super) token: Option<(YieldReason, Bytes)>,
-    /// The owner's label for it.
+    /// The caller's label for it.
     #[serde(with = "crate::stored::optional_bytes")]
     pub(super) label: Option<Bytes>,
     /// Not stored: after a restart it follows from [`waits`](Self::waits). It is separate from

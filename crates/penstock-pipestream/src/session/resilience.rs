@@ -321,7 +321,7 @@ impl Session {
         }
     }
 
-    /// Skip an entity: STATUS SKIPPED, which is terminal. One of ours is resolved by the receiver's echo. Return
+    /// Skip an entity: STATUS SKIPPED, which is terminal. The receiver's echo resolves one of ours. Return
     /// whether the entity was still open.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::types::{Role, ScopeKey};
 
-/// How many IDs an end has for its child scopes: 2, 4, ... 65534 or 3, 5, ... 65535.
+/// The number of IDs that an end has for its child scopes: 2, 4, ... 65534 or 3, 5, ... 65535.
 const CHILD_SCOPES: u32 = 32_767;
 const ROUND: u64 = CHILD_SCOPES as u64;
 /// A sender skips fewer IDs than this in one step.
@@ -64,7 +64,7 @@ struct Used {
 /// The peer's scope IDs, as far as they are known.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PeerScopes {
-    /// How many entities the peer has dehydrated.
+    /// The number of entities that the peer has dehydrated.
     pub(super) dehydrated: u64,
     /// The peer has used at least the position before this one. Headers name scopes in any order;
     /// the peer uses scopes in the order of its DEHYDRATING frames.

@@ -15,8 +15,8 @@
 //!  Up ─────────────────► Down ──────────────────────► Greeting ──────────────────────────────► Up, catching up
 //!   ▲                     │ ▲                             │ suspend()                             │
 //!   │                     │ └─────────────────────────────┘                                       │
-//!   │                     └─ server: adopt(fresh), whose SESSION has come ───────────────────────►│
-//!   └───── Layer2Event::Reconnected: as many frames were taken as the peer's SESSION said ────────┘
+//!   │                     └─ server: adopt(fresh), whose SESSION has arrived ────────────────────►│
+//!   └───── Layer2Event::Reconnected: all frames that the peer's SESSION counts were taken ────────┘
 //! ```
 
 use std::collections::HashSet;
@@ -41,7 +41,7 @@ const ACKNOWLEDGE_BYTES: usize = 64 << 10;
 /// honest peer waits.
 const MAX_EARLY: usize = 64 << 10;
 
-/// Return whether a frame belongs to its connection alone, and is not counted.
+/// Return whether a frame belongs only to its connection, and is not counted.
 fn is_of_connection(frame: &Frame) -> bool {
     match frame {
         Frame::Capabilities(_) | Frame::Layer2(Layer2Frame::Session(_)) => true,

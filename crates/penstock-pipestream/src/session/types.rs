@@ -212,7 +212,7 @@ impl Ticket {
 pub struct SentOpen {
     /// Its ticket from the announcement.
     pub ticket: Ticket,
-    /// Its owner's label for it.
+    /// The caller's label for it.
     pub label: Option<Bytes>,
     /// Whether it has children.
     pub dehydrated: bool,
@@ -248,9 +248,9 @@ pub struct Accepted {
     pub parent: Option<EntityKey>,
     /// The chunk that this stream carries.
     pub chunk: Option<AcceptedChunk>,
-    /// How many attempts at it have failed before this one (layer 2).
+    /// The number of failed attempts at it before this one (layer 2).
     pub failures: u32,
-    /// How often its received bytes were lost with a connection (layer 2).
+    /// The number of times that its received bytes were lost with a connection (layer 2).
     pub losses: u32,
 }
 
@@ -331,10 +331,10 @@ pub enum Event {
         status: Status,
         /// The reason, if the status is not COMPLETE and one was given.
         reason: Option<Reason>,
-        /// How many attempts at it had failed before and could be retried (layer 2).
+        /// The number of earlier attempts at it that failed and could be retried (layer 2).
         failures: u32,
-        /// How many attempts were made: `failures` and the last one, or only `failures` if an
-        /// entity of ours ended before its retry.
+        /// The number of attempts that were made: one more than `failures`, or as many if an entity
+        /// of ours ended before its retry.
         attempts: u32,
         /// Whether we sent the entity.
         owned: bool,
@@ -445,7 +445,7 @@ pub enum Layer2Event {
     AttemptFailed {
         /// The entity.
         key: EntityKey,
-        /// How often it has failed.
+        /// The number of its failures.
         failures: u32,
         /// The reason for the failure.
         reason: Reason,
@@ -493,7 +493,7 @@ pub enum Layer2Event {
         key: EntityKey,
         /// The claim check's ID.
         claim_id: u64,
-        /// When it expires, in microseconds since the Unix epoch.
+        /// The time at which it expires, in microseconds since the Unix epoch.
         expiry_micros: u64,
     },
     /// The peer asks about one of our claim checks: answer by [`answer_claim`](super::Session::answer_claim).
