@@ -188,7 +188,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Misuse without layer 2, for an entity that is not being received, and for a state that does not fit into a token.
+    /// Misuse without layer 2, for an entity that is not being received, and for a state that does not
+    /// fit into a token.
     pub fn yield_entity(&mut self, now: Now, key: EntityKey, point: &StoppingPoint) -> Result<()> {
         self.note(Some(now), || Input::Yield { key, point: point.clone() });
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
