@@ -12,7 +12,7 @@ use crate::size_class::UNIT;
 pub struct Block {
     /// The pool's number (24 bits), and the header's offset in units of 16 bytes (32 bits).
     place: u64,
-    /// The number of the allocation (56 bits) and the class (8 bits). With the class here, freeing a block finds its list
+    /// The number of the allocation (56 bits) and the class. With the class here, freeing a block finds its list
     /// without waiting for the header to load, nor for the block's address, which a busy list has just handed out.
     pub(crate) stamp: u64,
 }

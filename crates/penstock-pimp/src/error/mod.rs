@@ -81,7 +81,7 @@ pub enum Error {
     /// The payload does not match its metadata or its checksum.
     #[error("the payload is not what its job says: {0}")]
     Corrupt(#[from] Corrupt),
-    /// Something could not be encoded.
+    /// A value could not be encoded.
     #[error(transparent)]
     Unwritable(#[from] Unwritable),
     /// The caller broke a rule.
