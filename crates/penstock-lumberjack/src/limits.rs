@@ -1,6 +1,7 @@
 use penstock_wire::Limit;
 
-/// Limits on a peer's input, with their defaults (decision 7). Each is checked when a length is read, before memory is allocated for it.
+/// Limits on a peer's input, with their defaults (decision 7). Each is checked when a length is read, before memory is
+/// allocated for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a compressed payload: 32 MiB.
