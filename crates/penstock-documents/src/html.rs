@@ -22,7 +22,7 @@ use crate::prose::Prose;
 use crate::workspace::{Source, Spool};
 use crate::xml;
 
-/// The most bytes of links, and of the title, that become metadata.
+/// The maximum number of bytes of links, and of the title, that become metadata.
 const MAX_LINKS: usize = 128 * 1024;
 const MAX_TITLE: usize = 4096;
 
@@ -143,7 +143,7 @@ pub(crate) fn read(
     let sink = Sink { state: RefCell::new(State::new(limits.max_text)) };
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let queue = BufferQueue::default();
-    // One more than the children allowed, so that exceeding the limit is noticed.
+    // Room for one more than the children allowed, so that the dehydrator notices when the limit is exceeded.
     let mut collector =
         DataCollector { spool: None, length: 0, embedded: Vec::new(), room: limits.children_of(bytes) + 1 };
     loop {
@@ -176,7 +176,7 @@ struct Sink {
 struct State {
     prose: Prose,
     title: Option<String>,
-    /// The current element, if its content is not text to read.
+    /// The current element, if its content is not part of the text.
     inside: Inside,
     style: String,
     links: Vec<String>,
@@ -203,7 +203,7 @@ impl TokenSink for Sink {
             Token::TagToken(tag) if tag.kind == TagKind::StartTag => return state.start(&tag),
             Token::TagToken(tag) => state.end(&tag.name),
             Token::CharacterTokens(text) => state.characters(&text),
-            // A style sheet that is never closed counts too.
+            // A style sheet that is never closed is searched too.
             Token::EOFToken => state.end("style"),
             Token::DoctypeToken(_) | Token::CommentToken(_) | Token::NullCharacterToken | Token::ParseError(_) => {}
         }
@@ -280,7 +280,7 @@ impl State {
     }
 
     fn link(&mut self, target: &str) {
-        // The length as JSON, with a comma.
+        // The length of the link in the JSON array, with a comma.
         let length = serde_json::to_string(target).map_or(0, |text| text.len());
         self.links_length = self.links_length.saturating_add(length + 1);
         match self.links_length > MAX_LINKS {
@@ -297,7 +297,7 @@ impl State {
     }
 }
 
-/// Embedded data, decoded, in one spool until it is requested.
+/// The decoded embedded data, kept in one spool until it is requested.
 struct DataCollector {
     spool: Option<Box<dyn Spool>>,
     length: u64,
@@ -307,7 +307,7 @@ struct DataCollector {
 
 struct Embedded {
     hint: Hint,
-    /// Its start and length in the spool.
+    /// The start and length of the data in the spool.
     place: Result<(u64, u64), Failure>,
 }
 
@@ -347,7 +347,7 @@ impl DataCollector {
 pub(crate) struct HtmlWalker {
     spool: Option<Box<dyn Spool>>,
     embedded: vec::IntoIter<Embedded>,
-    /// How many bytes at the document's end were not searched.
+    /// The number of bytes at the document's end that were not searched.
     unread: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::name;
 
-/// Text that is built up to a limit.
+/// Text that is collected up to a limit.
 #[derive(Default)]
 pub(crate) struct Prose {
     text: String,

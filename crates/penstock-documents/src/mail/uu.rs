@@ -1,4 +1,5 @@
-//! Uuencode (POSIX): lines between `begin MODE NAME` and an empty line, each preceded by its length.
+//! Uuencode (POSIX): lines between `begin MODE NAME` and a line of length zero, or `end`. Each line begins with its
+//! length.
 
 use std::io;
 
@@ -27,7 +28,7 @@ enum State {
     Name,
     /// The next byte is a line's length.
     Length,
-    /// How many bytes are left in the line, and how many sextets of the next group are there.
+    /// The number of bytes left in the line, and the number and bits of the sextets of an incomplete group.
     Data {
         left: u8,
         sextets: u8,
@@ -55,7 +56,7 @@ impl TransferDecoder for Uu {
             (State::End(matched), _) if END.get(matched) != Some(&byte) => State::Skip,
             (State::End(matched), _) if matched + 1 == END.len() => State::Ended,
             (State::End(matched), _) => State::End(matched + 1),
-            // This is not a length, so the line does not belong to the file.
+            // This is not a length, so the file ends here; the next `begin` continues the output.
             (State::Length, _) => State::Skip,
             (State::Data { left, sextets, bits }, b'\n') => {
                 pad(left, sextets, bits, out);
@@ -82,14 +83,14 @@ fn begin(matched: usize, byte: u8) -> State {
     }
 }
 
-/// End a line. Mail systems drop spaces at a line's end, which stand for zeros, so these are restored.
+/// End a line. Mail systems drop spaces at a line's end, so the zeros that these stand for are restored.
 fn pad(left: u8, sextets: u8, bits: u32, out: &mut Out) {
     let bits = bits << (6 * u32::from(4_u8.saturating_sub(sextets)));
     let [_, bytes @ ..] = bits.to_be_bytes();
     bytes.into_iter().chain(std::iter::repeat(0)).take(usize::from(left)).for_each(|byte| out.push(byte));
 }
 
-/// Add one sextet; four of them result in three bytes, or in as many as the line still has.
+/// Add one sextet. Four sextets produce three bytes, or fewer if the line has fewer bytes left.
 fn group(mut left: u8, sextets: u8, bits: u32, byte: u8, out: &mut Out) -> State {
     let bits = (bits << 6) | u32::from(byte.wrapping_sub(ZERO) & 0x3f);
     if sextets < 3 {

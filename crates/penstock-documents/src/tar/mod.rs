@@ -20,10 +20,10 @@ use crate::workspace::Source;
 pub(crate) use header::is_header;
 use header::{BLOCK, ExtendedHeaders};
 
-/// The most bytes of a name or a set of pax records.
+/// The maximum size of a long name or a set of pax records, in bytes.
 const MAX_EXTENSION: u64 = 1024 * 1024;
-/// The position of the flag in GNU's old sparse header, and in each block that continues it, that another such block
-/// follows.
+/// The positions of the flag that announces a continuation block: in GNU's old sparse header, and in each continuation
+/// block.
 const SPARSE_CONTINUED: u64 = 482;
 const SPARSE_BLOCK_CONTINUED: u64 = 504;
 
@@ -33,7 +33,7 @@ pub(crate) struct TarWalker {
     length: u64,
     /// The position of the next header.
     next: u64,
-    /// Whether zeros were seen since the last member.
+    /// Whether a block of zeros was seen since the last header.
     ended: bool,
     done: bool,
 }
