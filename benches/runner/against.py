@@ -1,25 +1,28 @@
 """Another checkout of penstock as the peer: does a change make anything slower?
 
 Each checkout runs its own suites, in a process and a target folder of its own, so that both measure what a user of that
-commit had.
+commit had. The two processes run in turn, call by call (`in_turn`).
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from benches.runner import in_turn
+from benches.runner.in_turn import Place
 from benches.runner.machine import REPOSITORY, commit
 from benches.runner.results import Ratio, Record, SuiteResults, Values, at_least
 
 NAME = "against"
 FLOOR = at_least(0.97)
-"""A change may cost 3 %, which is what one run differs from the next by on a quiet machine."""
+"""A change may cost 3 %."""
 
 Key = tuple[str, str]
 
@@ -27,45 +30,101 @@ Key = tuple[str, str]
 def speeds(earlier: Path, suite: str, *, rounds: int, quick: bool, console: Console) -> list[Record]:
     """Run a suite in both checkouts, in turn; return a record of each of its lines that both have.
 
-    Each round gives one value, the median of the runs in it. A ratio above 1 is faster than before.
+    A ratio is the median of those of neighbouring runs. One above 1 is faster than before.
     """
-    found: dict[Path, list[dict[Key, Record]]] = {earlier: [], REPOSITORY: []}
+    before: list[dict[Key, Record]] = []
+    after: list[dict[Key, Record]] = []
     for number in range(rounds):
-        for checkout, lines in found.items():
-            console.print(f"{suite}, round {number + 1} of {rounds}: {checkout}", style="dim")
-            lines.append(_run(checkout, suite, quick=quick))
+        console.print(f"{suite}, round {number + 1} of {rounds}", style="dim")
+        first, second = _run((earlier, REPOSITORY), suite, quick=quick)
+        before.append(first)
+        after.append(second)
     name = f"before, {commit(earlier)}"
-    shared = set.intersection(*(set(line) for lines in found.values() for line in lines))
+    shared = set.intersection(*(set(lines) for lines in [*before, *after]))
     return [
-        compare(suite, [line[key] for line in found[REPOSITORY]], [line[key] for line in found[earlier]], name)
-        for key in found[REPOSITORY][0]
+        compare(suite, [lines[key] for lines in after], [lines[key] for lines in before], name)
+        for key in after[0]
         if key in shared
     ]
 
 
-def _run(checkout: Path, suite: str, *, quick: bool) -> dict[Key, Record]:
+def _run(checkouts: tuple[Path, Path], suite: str, *, quick: bool) -> tuple[dict[Key, Record], dict[Key, Record]]:
     with TemporaryDirectory(prefix="bench-against-") as folder:
-        environment = {
-            name: value for name, value in os.environ.items() if name not in ("CARGO_TARGET_DIR", "PYTHONPATH")
-        }
-        command = [sys.executable, "-m", "benches", suite, "--results", folder, *(["--quick"] if quick else [])]
-        subprocess.run(command, cwd=checkout, env=environment, check=True)
-        results = SuiteResults.read(Path(folder) / f"{suite}.json").results
-    return {(record.name, record.unit): record for record in results}
+        results = [Path(folder) / place for place in Place]
+        options = ["--quick"] if quick else []
+        words = [[suite, "--results", str(result), *options] for result in results]
+        run_in_turn(dict(zip(checkouts, words, strict=True)))
+        before, after = (_lines(SuiteResults.read(result / f"{suite}.json").results) for result in results)
+    return before, after
+
+
+def run_in_turn(arguments: Mapping[Path, Sequence[str]]) -> None:
+    """Run the benchmarks of two checkouts at once, of which only one has the turn at any time."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("CARGO_TARGET_DIR", "PYTHONPATH")}
+    to_first, from_second = os.pipe()
+    to_second, from_first = os.pipe()
+    pairs = (to_first, from_first), (to_second, from_second)
+    with ExitStack() as stack:
+        running = []
+        for (checkout, words), place, pair in zip(arguments.items(), Place, pairs, strict=True):
+            command = [sys.executable, in_turn.__file__, place, *map(str, pair), *words]
+            process = subprocess.Popen(command, cwd=checkout, env=environment, pass_fds=pair)
+            running.append(stack.enter_context(process))
+            # If the other fails.
+            stack.callback(process.terminate)
+        for end in (*pairs[0], *pairs[1]):
+            os.close(end)
+        for process in running:
+            if process.wait():
+                raise subprocess.CalledProcessError(process.returncode, process.args)
+
+
+def _lines(records: Sequence[Record]) -> dict[Key, Record]:
+    return {(record.name, record.unit): record for record in records}
 
 
 def compare(suite: str, after: Sequence[Record], before: Sequence[Record], peer: str) -> Record:
     """Return the record of one line of a suite; both sides have one record for each round."""
     name, unit = after[0].name, after[0].unit
-    now, then = [record.ours.median for record in after], [record.ours.median for record in before]
     # Of a rate more is better, of all else (seconds, bytes, CPU) less.
     ratio_of: Ratio = "ours/peer" if unit.endswith("/s") else "peer/ours"
-    sides = zip(now, then, strict=True) if ratio_of == "ours/peer" else zip(then, now, strict=True)
-    ratio = float(f"{median(_quotient(above, below) for above, below in sides):.4g}")
+    now, then = _runs([record.ours for record in after], [record.ours for record in before])
+    ratio = _speed(now, then, ratio_of)
     met = FLOOR.is_met(ratio)
+    notes = []
+    if not met:
+        slower = sum(_speed([one], [other], ratio_of) < 1 for one, other in zip(now, then, strict=True))
+        notes.append(f"Slower in {slower} of {len(now)} pairs.")
+        peers = [[record.peer for record in records if record.peer] for records in (after, before)]
+        if all(peers):
+            # The peer's program is the same in both checkouts: how far it is from 1 is what a ratio is worth here.
+            notes.append(f"The peer of this line, the same on both sides, has {_speed(*_runs(*peers), ratio_of):.3g}.")
     return Record(
-        NAME, f"{suite}: {name}", unit, Values.of(now), Values.of(then, peer), ratio, ratio_of, FLOOR, met, None
+        NAME,
+        f"{suite}: {name}",
+        unit,
+        Values.of(now),
+        Values.of(then, peer),
+        ratio,
+        ratio_of,
+        FLOOR,
+        met,
+        " ".join(notes) or None,
     )
+
+
+def _runs(after: Sequence[Values], before: Sequence[Values]) -> tuple[list[float], list[float]]:
+    """Return the figures of neighbouring runs: the medians where the checkouts do not run a side equally often."""
+    if [values.runs for values in after] != [values.runs for values in before]:
+        return [values.median for values in after], [values.median for values in before]
+    return [value for values in after for value in values.values], [
+        value for values in before for value in values.values
+    ]
+
+
+def _speed(now: Sequence[float], then: Sequence[float], ratio_of: Ratio) -> float:
+    sides = zip(now, then, strict=True) if ratio_of == "ours/peer" else zip(then, now, strict=True)
+    return float(f"{median(_quotient(above, below) for above, below in sides):.4g}")
 
 
 def _quotient(above: float, below: float) -> float:

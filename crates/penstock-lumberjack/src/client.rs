@@ -80,7 +80,7 @@ pub struct Client {
     in_flight: usize,
     /// Events acknowledged since the beginning.
     acknowledged: u64,
-    /// The number of the last event, for continuous numbering.
+    /// The number of the last event in a full window, for continuous numbering.
     last_sequence: u32,
     heard: Instant,
     failed: Option<Error>,

@@ -17,10 +17,10 @@ const RATIO_FROM: u64 = 64 << 10;
 
 /// A decoder of frames from bytes that arrive in arbitrary pieces.
 ///
-/// Append what arrives to [`input`](Self::input), then take frames until there are none. A compressed frame is inflated
-/// as it arrives, 64 KiB at a time, and its frames are returned as if they had been sent uncompressed. So the whole
-/// content is never in memory at once, and the frames before an error in it are returned. After an error the decoder returns nothing
-/// more.
+/// Append arriving bytes to [`input`](Self::input), then take frames until there are none. A compressed frame is
+/// inflated as it arrives, 64 KiB at a time, and its frames are returned as if they had been sent uncompressed. So its
+/// content is never in memory as a whole, and the frames before an error in it are returned. After an error the decoder
+/// returns nothing more.
 #[derive(Debug)]
 pub struct Decoder {
     accepts: Accepts,

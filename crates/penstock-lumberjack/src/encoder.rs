@@ -11,8 +11,8 @@ use crate::{Limits, Version};
 
 /// The bytes after which the ratio is checked: no reader checks it for fewer bytes (decision 7).
 const PIECE: usize = 64 << 10;
-/// The stream is flushed while its compression ratio is better. zlib's best ratio is 1,032; with another block's header
-/// for each piece it is 900, so no part of a stream exceeds the 1,000 of decision 7.
+/// The compression ratio above which the stream is flushed after a piece. zlib's best ratio is 1,032; with another
+/// block's header for each piece it is 900, so no part of a stream exceeds the 1,000 of decision 7.
 const RATIO: u64 = 500;
 
 /// Append a compressed frame with these frames, which must be whole, at zlib's level 1 to 9. Where the result

@@ -59,8 +59,8 @@ pub trait Events {
     /// Take an event.
     fn event(&mut self, sequence: u32, event: Event<'_>);
 
-    /// Handle the end of a window, which the last event has filled. Return whether to continue; if not, the reader stops
-    /// as at the budget.
+    /// Handle the end of a window, which the last event has filled. Return whether to continue; if not, the reader
+    /// stops as at the budget.
     fn window_end(&mut self) -> bool {
         true
     }

@@ -180,7 +180,7 @@ impl Job {
         &self.indices
     }
 
-    /// Return the final chunk.
+    /// Return the final chunk; `None` until it is stored.
     pub const fn done(&self) -> Option<&FinalChunk> {
         self.done.as_ref()
     }
@@ -262,7 +262,7 @@ impl Job {
 
     /// Check that this key may write now. A buffer calls this before it reads a body.
     ///
-    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
+    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or where the job was deleted, has expired or is damaged.
     pub fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         // A wrong key is 401 also when the job has expired (decision 1).
@@ -275,7 +275,7 @@ impl Job {
     /// Check that this key may read: without a readKey anyone may, otherwise the readKey or the writeKey is needed
     /// (decision 9).
     ///
-    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
+    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or where the job was deleted, has expired or is damaged.
     pub fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.is_writer(now, key);

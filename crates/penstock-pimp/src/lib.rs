@@ -1,6 +1,6 @@
 //! PIMP 0.5.0, without IO: results for clients that can only poll, through a buffer that both sides call.
 //!
-//! - [`Batch`] is what a sender posts, validated. [`Job`] is a job at the buffer and decides what is accepted.
+//! - [`Batch`] is a sender's write, validated. [`Job`] is a job at the buffer and decides which requests are accepted.
 //! - [`Sender`] is the state machine that writes a job; [`Consumer`] the one that reads it.
 //!
 //! ```text

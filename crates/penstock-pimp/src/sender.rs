@@ -187,7 +187,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Send what was given so far, even if it fills no chunk.
+    /// Send the bytes that wait, even if they fill no chunk.
     pub fn flush(&mut self) {
         self.flush = true;
     }
@@ -526,7 +526,7 @@ impl Sender {
         self.phase.error().cloned().unwrap_or(error)
     }
 
-    /// Move the final chunk after those of another writer, once, unless one of those has already ended the job.
+    /// Move the final chunk after another writer's chunks, once, unless one of them has already ended the job.
     fn displaced(&mut self, index: u32, end: Option<u32>) -> Result<()> {
         self.request = None;
         self.drop_rest();
@@ -549,7 +549,7 @@ impl Sender {
             return self.over(error);
         }
         if error.code() == Code::Conflict && self.phase.may_move() {
-            // Another writer has chunks after our final chunk, so it must be placed after them.
+            // Another writer has chunks after our final chunk, which then must move after them, or has ended the job.
             request.probe(now.instant, ConflictProbe::find_end(self.job, first));
             self.fail_displaced(first, Some(error));
         } else if error.code() == Code::TooLarge && request.envelopes.len() > 1 {

@@ -18,7 +18,7 @@ pub struct Trigger {
     pub job_id: String,
     /// The URL to which the sender posts the chunks.
     pub write_url: String,
-    /// The key for writing them.
+    /// The key for writing the chunks.
     pub write_key: String,
     /// A JSON object for the application.
     pub payload: Box<RawValue>,

@@ -52,7 +52,7 @@ struct Chunks<'a> {
     chunks: BoundedEnvelopes<'a>,
 }
 
-/// The most envelopes that are kept in memory; those beyond are only counted.
+/// The most envelopes that are kept in memory; further ones are only counted.
 const MOST: usize = 65_536;
 
 /// Envelopes as they are in JSON; if there are too many, only their number.

@@ -234,7 +234,7 @@ fn an_acknowledgement_is_not_repeated_where_the_writer_may_take_it_for_a_later_w
         dialogue.window(2).events([1, 2]).arrive().expect("legal");
         dialogue.take_all();
         assert_eq!(dialogue.acks(), [('1', 2)]);
-        // The rest of the second window may be in flight, so a repeated 2 could acknowledge its second event.
+        // The rest of the second window may be in flight, and the writer has already numbered it.
         dialogue.window(second).events([1]).arrive().expect("legal");
         dialogue.pass(7.0).expect("no time-out");
         assert_eq!(dialogue.acks(), []);

@@ -1,5 +1,5 @@
-//! Tests of the vectors under `tests/vectors/lumberjack`: valid input decodes as the file says and is encoded again byte
-//! for byte; invalid input results in its kind of error after the frames before it; both also hold for input in pieces.
+//! Tests of the vectors under `tests/vectors/lumberjack`: valid input decodes as the file says and is encoded again
+//! byte for byte; invalid input results in its kind of error after the frames before it; both also hold in pieces.
 // A vector that does not match its expectation fails the test that reads it.
 #![allow(clippy::expect_used)]
 

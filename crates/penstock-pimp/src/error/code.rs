@@ -31,7 +31,7 @@ pub enum Code {
     Cancelled,
     /// No progress for `stallTimeoutMs`.
     Stalled,
-    /// The payload is not what its metadata or its checksum says.
+    /// The payload does not match its metadata or its checksum.
     Corrupt,
     /// The caller broke a rule.
     Misuse,
@@ -55,7 +55,7 @@ impl Code {
         }
     }
 
-    /// Return what a status other than success means to a client.
+    /// Return the code that a status other than success means to a client.
     pub(crate) const fn of_status(status: u16) -> Self {
         match status {
             400 => Self::Malformed,

@@ -3,7 +3,7 @@ use std::str::Utf8Error;
 use crate::id::JobId;
 use crate::limits::LONGEST_KEY;
 
-/// Malformed inputs. A buffer answers such a request with 400.
+/// The input, or the part of it, that is malformed. A buffer answers such a request with 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {

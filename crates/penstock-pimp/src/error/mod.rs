@@ -78,10 +78,10 @@ pub enum Error {
     /// No progress for `stallTimeoutMs`.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// The payload is not what its metadata or its checksum says.
+    /// The payload does not match its metadata or its checksum.
     #[error("the payload is not what its job says: {0}")]
     Corrupt(#[from] Corrupt),
-    /// Something could not be encoded.
+    /// A value could not be encoded.
     #[error(transparent)]
     Unwritable(#[from] Unwritable),
     /// The caller broke a rule.
@@ -182,7 +182,7 @@ pub enum Failure {
     },
 }
 
-/// How a payload differs from what its job says.
+/// How a payload differs from its metadata or its checksum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {

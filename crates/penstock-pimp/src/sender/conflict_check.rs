@@ -1,4 +1,4 @@
-//! Compares a request's chunks with those that the buffer already had.
+//! A comparison of a request's chunks with the chunks that the buffer already had.
 //!
 //! The first write of an index wins, silently (section 7). So a stored chunk may come from a writer from whom the job
 //! was taken over. Without the comparison a sender would believe that the job is written, while its readers wait for

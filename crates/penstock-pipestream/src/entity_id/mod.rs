@@ -105,7 +105,8 @@ impl EntityIdSpace {
             return Err(Misuse::CursorStart { cursor, last: last_assigned }.into());
         }
         let next = next_id(last_assigned);
-        // The distance to the last ID counts, not to the next one: a full window is a valid start.
+        // This checks the distance to the last ID, not to the next one, because a full window is a
+        // valid start.
         if next != cursor && distance(cursor, last_assigned) >= space.max_window {
             return Err(Misuse::WindowStart { cursor, last: last_assigned, window: max_window }.into());
         }
@@ -151,7 +152,8 @@ impl EntityIdSpace {
         Err(Violation::CursorRange { cursor: value, first: self.cursor, next: self.next_id() }.into())
     }
 
-    /// Move the cursor to the peer's, which resolves every ID before it, and return whether it moved.
+    /// Move the cursor to the peer's, which resolves every ID before that, and return whether the
+    /// cursor moved.
     pub fn advance_to(&mut self, value: u32) -> Result<bool> {
         self.check_cursor(value)?;
         let steps = ordinal_distance(self.cursor, value);
@@ -179,7 +181,7 @@ impl EntityIdSpace {
         self.in_flight
     }
 
-    /// Return the stored form of the window.
+    /// Return the size of the window.
     pub fn max_window(&self) -> u32 {
         self.max_window
     }
@@ -189,7 +191,7 @@ impl EntityIdSpace {
         distance(self.cursor, self.next_id()) >= self.max_window
     }
 
-    /// Return the position of the bit of an ID in flight.
+    /// Return the word and the bit of an ID in flight.
     fn place(&self, id: u32) -> Option<(usize, u64)> {
         let ordinal = ordinal_distance(self.cursor, id);
         if !is_assignable(id) || ordinal >= self.in_flight {

@@ -25,21 +25,21 @@ const SESSION: u8 = 0xC5;
 /// A frame of layer 2.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layer2Frame {
-    /// 0xC1: queries the status of a claim check.
+    /// 0xC1: a query for the status of a claim check.
     ClaimQuery {
         /// The claim check's ID.
         claim_id: u64,
     },
-    /// 0xC2: the answer, also to a redemption that succeeded.
+    /// 0xC2: the answer to a query, or to a redemption that succeeded.
     ClaimResponse(ClaimResponse),
-    /// 0xC3: redeems a deferred entity.
+    /// 0xC3: the redemption of a deferred entity.
     ClaimRedeem {
         /// The claim check's ID.
         claim_id: u64,
         /// The session in which the entity was deferred.
         session: SessionId,
     },
-    /// 0xC4: returns a yield token.
+    /// 0xC4: the return of a yield token.
     Resume {
         /// The entity's scope.
         scope_id: u16,
@@ -57,7 +57,8 @@ pub enum Layer2Frame {
 pub struct SessionFrame {
     /// The name.
     pub session: SessionId,
-    /// How many of the peer's frames the sender has taken; set if it can resume after a connection is lost.
+    /// How many of the peer's frames the sender has received; set if the sender can resume the
+    /// session after a connection is lost.
     pub received: Option<u64>,
     /// How many frames the sender has sent; set on a later connection of the session.
     pub sent: Option<u64>,
@@ -66,18 +67,18 @@ pub struct SessionFrame {
 }
 
 impl SessionFrame {
-    /// Return the name alone: the session ends with its connection.
+    /// Return a frame with the name alone: the session ends with its connection.
     pub const fn named(session: SessionId) -> Self {
         Self { session, received: None, sent: None, policy: None }
     }
 }
 
-/// The answer to a query about a claim check.
+/// The answer to a request about a claim check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimResponse {
-    /// The requested ID.
+    /// The ID in the request.
     pub claim_id: u64,
-    /// `None` if it is unknown or has expired.
+    /// The claim check; `None` if it is unknown or has expired.
     pub found: Option<FoundClaim>,
 }
 
@@ -202,7 +203,8 @@ impl ClaimResponse {
     }
 }
 
-/// The stored form of an answer; the variant for answers with a file was added later.
+/// The stored form of an answer. The variant for answers with a file is separate because it was
+/// added later.
 #[derive(Serialize, Deserialize)]
 enum StoredClaim {
     NotFound,

@@ -7,9 +7,10 @@
 //!         immediately    └ 1,152 bytes, once an interval, with nothing between
 //! ```
 //!
-//! A block that frames do not fill is padded with heartbeats, STATUS UNSPECIFIED of the connection, which every peer
-//! ignores (section 5.1.3) and no session counts. A frame that does not fit continues in the next block. The intervals
-//! are counted from the beginning of the session. The end of a session is not hidden, so the remaining bytes are then
+//! A block that frames do not fill is padded with heartbeats, STATUS UNSPECIFIED of the connection,
+//! which every peer ignores (section 5.1.3), and which the counts of taken frames leave out. A
+//! frame that does not fit continues in the next block. The intervals are counted from the
+//! beginning of the session. The end of a session is not hidden, so the remaining bytes are then
 //! sent immediately, in whole blocks too.
 
 use std::time::Instant;
@@ -23,8 +24,8 @@ use super::state::State;
 use crate::Frame;
 
 impl Session {
-    /// Return how many bytes for stream 0 wait for the next interval, and were not returned by
-    /// [`poll_transmit`](Self::poll_transmit).
+    /// Return how many bytes for stream 0 [`poll_transmit`](Self::poll_transmit) has not returned
+    /// yet.
     pub fn queued_control(&self) -> usize {
         self.control.len()
     }

@@ -1,4 +1,4 @@
-//! The inputs of a session, as records have them.
+//! The inputs of a session, in the form in which records contain them.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ pub(super) enum Input {
     },
 }
 
-/// The inputs that were not recorded yet.
+/// The inputs that are not recorded yet.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
     pub(super) inputs: RecordWriter,
@@ -119,7 +119,7 @@ pub(super) struct Journal {
     pub(super) phase: Phase,
 }
 
-/// How far the records of a session have come.
+/// The progress of a session's records.
 ///
 /// ```text
 ///          both ends know the name          the first record is made
@@ -127,7 +127,8 @@ pub(super) struct Journal {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The session has no name that both ends know, so that no process could resume it: nothing is recorded.
+    /// The session has no name that both ends know, so no process could resume it: nothing is
+    /// recorded.
     Unnamed,
     /// The next record is a snapshot, which includes the inputs before it.
     Named,

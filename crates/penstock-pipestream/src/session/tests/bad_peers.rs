@@ -115,7 +115,7 @@ fn dehydrate_another(peer: &mut Peer) -> Result<()> {
     peer.status(Status::Dehydrating, 0, 2)
 }
 
-/// Decisions 10 and 14: no later frame can bind these.
+/// No later frame can bind these scopes (decisions 10 and 14).
 #[test]
 fn a_scope_that_no_parent_can_have_closes_at_once() {
     let pending: Case = |peer| peer.status_at(Status::Pending, 2, 1, 1);
@@ -486,7 +486,7 @@ fn what_a_peer_makes_us_keep_is_bounded() {
     });
 }
 
-/// Return a server with stricter limits, and the statuses that it has sent for entities in the client's root scope.
+/// Return a server with stricter limits, which has negotiated with a client.
 fn stricter(change: impl FnOnce(&mut SessionConfig)) -> Peer {
     let now = start();
     let mut strict = config(true, 1_000);

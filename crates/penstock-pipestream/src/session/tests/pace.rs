@@ -6,7 +6,8 @@ use crate::error::Misuse;
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Both ends, and what each has written to stream 0: when, since the beginning, and how many bytes.
+/// Both ends, and the writes of each to stream 0: the time since the beginning, and the number of
+/// bytes.
 struct Tap {
     start: Now,
     pair: Pair,
@@ -70,7 +71,7 @@ impl Tap {
         }
     }
 
-    /// Let time pass as a driver would: each end is called when it asks to be.
+    /// Let time pass, and call both ends whenever one of them asks for it, as a driver would.
     fn run(&mut self, by: Duration) {
         let end = later(self.pair.now, by);
         loop {

@@ -82,13 +82,13 @@ fn an_owner_that_gives_up_while_a_failed_crosses_is_understood() {
     let mut pair = Pair::resilient();
     let (parent, children) = pair.parent(&policy(FailureAction::Retry), 2);
     let key = pair.open_plain(&children[0]);
-    // Both fail the entity before either receives the other's frame.
+    // Both ends fail the entity before either receives the other's frame.
     pair.server.fail(pair.now, key, reason(ErrorCode::IntegrityError));
     pair.client.fail(pair.now, children[0].key, reason(ErrorCode::InternalError));
     pair.drive();
     assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
     assert_eq!(pair.server_outcome(key).map(|(status, _)| status), Some(Status::Abandoned));
-    // After the failure was received nothing can cross, so FAILED is sent.
+    // Once the failure was received no frames can cross, so FAILED is sent.
     let key = pair.open_plain(&children[1]);
     pair.fail_at_server(key);
     pair.client.fail(pair.now, children[1].key, reason(ErrorCode::InternalError));
@@ -124,7 +124,7 @@ fn an_end_says_how_many_attempts_had_failed_that_another_could_follow() {
     pair.wait(SECOND);
     pair.deliver(&children[1]);
     pair.open_plain(&children[2]);
-    // It is given up while its failure is on the way: no attempt follows that.
+    // The entity is given up while its failure is in flight, so no attempt follows the failure.
     pair.server.fail(pair.now, keys[3], reason(ErrorCode::IntegrityError));
     pair.client.fail(pair.now, children[3].key, reason(ErrorCode::InternalError));
     pair.client.fail(pair.now, children[2].key, reason(ErrorCode::InternalError));
@@ -263,7 +263,7 @@ fn what_takes_too_long_goes_by_on_timeout() {
                 assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { .. })), 1)
             }
             FailureAction::Retry => {
-                // It is not retried in time, so it ends.
+                // The child is not retried in time, so it ends.
                 pair.wait(SECOND * 6);
                 assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
             }
