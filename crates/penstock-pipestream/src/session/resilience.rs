@@ -316,6 +316,7 @@ impl Session {
     /// happens if it is already resolved, or its children are not all terminal.
     pub fn refuse_claim(&mut self, now: Now, key: EntityKey, reason: Reason) {
         if matches!(self.ready_to_end(key), Ok(Some(_))) {
+            self.note(Some(now), || Input::RefuseClaim { key, reason: reason.clone() });
             self.drop_streams(key, reason.code);
             self.send_error(key, &reason);
             self.resolve_received(now, key, Status::Failed, Some(reason));
