@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::ScopeDigest;
-use crate::entity_id::{MODULUS, distance, is_assignable, is_before, ordinal_distance};
+use crate::entity_id::{MODULUS, distance, is_assignable, is_before, is_cursor, ordinal_distance};
 use crate::manifest::ResolutionState;
 use crate::merkle::MerkleTree;
 use crate::policy::Policy;
@@ -253,8 +253,7 @@ impl<E> Scope<E> {
 
     /// Return whether a cursor from the receiver is valid (decision 8).
     pub(crate) fn accepts_cursor(&self, value: u32) -> bool {
-        let cursor = self.cursor();
-        distance(cursor, value) <= distance(cursor, self.next_id())
+        is_cursor(value, self.cursor(), self.next_id())
     }
 
     /// Return the position after the last entity that `id` covers, in the circular order of section
@@ -396,6 +395,20 @@ mod tests {
         assert!(scope.accepts_cursor(2) && scope.accepts_cursor(3) && !scope.accepts_cursor(1));
         for key in keys {
             assert_eq!(scope.entity_key(key.entity), key);
+        }
+    }
+
+    #[test]
+    fn a_reserved_id_is_no_cursor() {
+        // In a young scope, and in one whose IDs wrap, where 0 lies between the cursor and the next ID.
+        for first in [0, IDS - 1] {
+            let mut scope = scope_at(first);
+            scope.announce(());
+            scope.announce(());
+            assert!(scope.accepts_cursor(scope.cursor()) && scope.accepts_cursor(scope.next_id()));
+            for reserved in [0, MODULUS, 0xFFFF_FFFE, 0xFFFF_FFFF] {
+                assert!(!scope.accepts_cursor(reserved), "{reserved} after {first}");
+            }
         }
     }
 

@@ -60,6 +60,13 @@ pub const fn is_before(a: u32, b: u32) -> bool {
     2 * (distance(a, b) as u64) < MODULUS as u64
 }
 
+/// Return whether a peer may send `value` as its cursor, if ours is `cursor` and the next unassigned ID is `next`: an
+/// ID neither before the cursor nor after the next one (decision 8). Reserved IDs are excluded explicitly, because
+/// their distances are those of valid ones.
+pub(crate) const fn is_cursor(value: u32, cursor: u32, next: u32) -> bool {
+    is_assignable(value) && distance(cursor, value) <= distance(cursor, next)
+}
+
 /// Return the ID that `steps` steps of [`next_id`] lead to.
 pub(crate) const fn id_after(id: u32, steps: u32) -> u32 {
     ((id as u64 + ASSIGNABLE - 1 + steps as u64) % ASSIGNABLE) as u32 + 1
@@ -143,10 +150,9 @@ impl EntityIdSpace {
         self.place(id).and_then(|(word, bit)| self.resolved.get(word).map(|word| word & bit == 0)).unwrap_or(false)
     }
 
-    /// Check that a peer may send `value` as this space's cursor: neither before the cursor nor after the next
-    /// unassigned ID (decision 8).
+    /// Check that a peer may send `value` as this space's cursor.
     fn check_cursor(&self, value: u32) -> Result<()> {
-        if is_assignable(value) && distance(self.cursor, value) <= distance(self.cursor, self.next_id()) {
+        if is_cursor(value, self.cursor, self.next_id()) {
             return Ok(());
         }
         Err(Violation::CursorRange { cursor: value, first: self.cursor, next: self.next_id() }.into())

@@ -48,9 +48,6 @@ pub enum Malformed {
     /// A SESSION that resumes without a count of received frames.
     #[error("a SESSION that resumes does not state what was received")]
     NoReceived,
-    /// A status in a CLAIM_RESPONSE that does not fit into a byte.
-    #[error("a status below 0 in a CLAIM_RESPONSE")]
-    ClaimStatus,
     /// A CLAIM_RESPONSE that states a found claim check but does not contain it.
     #[error("a CLAIM_RESPONSE has found a claim check and does not carry it")]
     NoClaimCheck,
@@ -221,7 +218,6 @@ impl Malformed {
             | Self::MissingExtension(_)
             | Self::Layer2Type(_)
             | Self::NoReceived
-            | Self::ClaimStatus
             | Self::NoClaimCheck
             | Self::UnexpectedClaimCheck
             | Self::SessionId { .. }

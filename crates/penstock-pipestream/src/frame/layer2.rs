@@ -189,17 +189,34 @@ impl Layer2Frame {
 impl ClaimResponse {
     fn parse(payload: &[u8]) -> Result<Self> {
         let message: ClaimResponseMessage = decode_message(payload)?;
+        let status = Status::from(message.status());
         let found = match (message.found.unwrap_or_default(), message.claim_check) {
             (false, None) => None,
-            (true, Some(check)) => {
-                let code = message.status.unwrap_or(EntityStatus::Unspecified.into());
-                let code = u8::try_from(code).map_err(|_| Malformed::ClaimStatus)?;
-                Some(FoundClaim { check, status: Status::try_from(code)?, file: message.file })
-            }
+            (true, Some(check)) => Some(FoundClaim { check, status, file: message.file }),
             (true, None) => return Err(Malformed::NoClaimCheck.into()),
             (false, Some(_)) => return Err(Malformed::UnexpectedClaimCheck.into()),
         };
         Ok(Self { claim_id: message.claim_id.unwrap_or_default(), found })
+    }
+}
+
+impl From<EntityStatus> for Status {
+    fn from(status: EntityStatus) -> Self {
+        match status {
+            EntityStatus::Unspecified => Self::Unspecified,
+            EntityStatus::Pending => Self::Pending,
+            EntityStatus::Processing => Self::Processing,
+            EntityStatus::Complete => Self::Complete,
+            EntityStatus::Failed => Self::Failed,
+            EntityStatus::Checkpoint => Self::Checkpoint,
+            EntityStatus::Dehydrating => Self::Dehydrating,
+            EntityStatus::Rehydrating => Self::Rehydrating,
+            EntityStatus::Yielded => Self::Yielded,
+            EntityStatus::Deferred => Self::Deferred,
+            EntityStatus::Retrying => Self::Retrying,
+            EntityStatus::Skipped => Self::Skipped,
+            EntityStatus::Abandoned => Self::Abandoned,
+        }
     }
 }
 
@@ -240,6 +257,8 @@ written_as! {
 mod tests {
     use std::time::Instant;
 
+    use prost::Message;
+
     use super::*;
     use crate::stored::{RecordReader, RecordWriter};
 
@@ -264,5 +283,22 @@ mod tests {
         let before = stored(&(7_u64, Some((check.clone(), Status::Complete))));
         assert_eq!(restored(&before), Ok(ClaimResponse { claim_id: 7, found: found(None) }));
         assert!(restored(&[7, 3]).is_err(), "no such tag");
+    }
+
+    #[test]
+    fn a_claim_checks_status_is_one_of_the_registry() {
+        let parse = |status: Option<i32>| {
+            let (found, claim_check) = (Some(true), Some(ClaimCheck::default()));
+            let message = ClaimResponseMessage { found, claim_check, status, ..ClaimResponseMessage::default() };
+            ClaimResponse::parse(&message.encode_to_vec()).map(|response| response.found.map(|found| found.status))
+        };
+        for status in Status::ALL {
+            assert_eq!(parse(Some(status.code().into())), Ok(Some(status)));
+        }
+        assert_eq!(parse(None), Ok(Some(Status::Unspecified)));
+        for value in [-1, 13, 256 + 3] {
+            let unknown = Malformed::EnumValue { field: "ClaimResponse.status", value };
+            assert_eq!(parse(Some(value)), Err(unknown.into()));
+        }
     }
 }

@@ -15,7 +15,7 @@
 
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::Session;
 use super::link::Link;
@@ -65,17 +65,16 @@ impl Session {
         if !due && (!last || self.control.is_empty()) {
             return None;
         }
+        let padded = self.control.len() < STATUS_BLOCK;
         while self.control.len() < STATUS_BLOCK {
             Frame::heartbeat().encode(&mut self.control);
         }
         let block = self.control.split_to(STATUS_BLOCK).freeze();
-        if last && self.control.len() < HEARTBEAT {
-            // Only the rest of a heartbeat is left, and nothing follows it.
-            self.control = BytesMut::new();
+        if last && padded {
+            // Only the rest of a heartbeat is left, and nothing follows it. Without padding it is
+            // the rest of a frame, which needs another block.
+            self.control.clear();
         }
         Some(block)
     }
 }
-
-/// The bytes of a heartbeat.
-const HEARTBEAT: usize = 12;

@@ -12,7 +12,8 @@ use crate::time::Now;
 use crate::yield_token::StoppingPoint;
 use crate::{ClaimResponse, EntityHeader, Frame};
 
-/// An input of a session.
+/// An input of a session. Records contain the number of the variant, so a new one is added at the end: then the records
+/// of earlier releases are still read, and the version of records stays the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Input {
     /// Number 0, which never occurs in records: inputs are counted from 1.
@@ -105,6 +106,10 @@ pub(super) enum Input {
         received: u64,
     },
     FailUnsent {
+        key: EntityKey,
+        reason: Reason,
+    },
+    RefuseClaim {
         key: EntityKey,
         reason: Reason,
     },

@@ -266,6 +266,7 @@ impl Session {
             }
             Input::Acknowledged { received } => self.handle_acknowledged(received)?,
             Input::FailUnsent { key, reason } => self.fail_unsent(now, key, reason),
+            Input::RefuseClaim { key, reason } => self.refuse_claim(now, key, reason),
         }
         Ok(())
     }

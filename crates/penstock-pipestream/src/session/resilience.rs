@@ -312,14 +312,24 @@ impl Session {
         Ok(true)
     }
 
-    /// End a received entity FAILED for this reason, because the claim check for deferring it was refused. Nothing
-    /// happens if it is already resolved, or its children are not all terminal.
+    /// Fail a received entity for this reason, because the claim check for deferring it was refused. FAILED is final,
+    /// unless nothing but the caller wanted the claim check and the entity's policy allows a retry. Nothing happens if
+    /// the entity is already resolved or waits for a retry, or its children are not all terminal.
     pub fn refuse_claim(&mut self, now: Now, key: EntityKey, reason: Reason) {
-        if matches!(self.ready_to_end(key), Ok(Some(_))) {
-            self.drop_streams(key, reason.code);
-            self.send_error(key, &reason);
-            self.resolve_received(now, key, Status::Failed, Some(reason));
+        let Ok(Some(known)) = self.ready_to_end(key) else { return };
+        let Some(entity) = self.inbound(key).filter(|entity| entity.payload != Payload::SetAside) else { return };
+        let wanted = entity.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted);
+        self.note(Some(now), || Input::RefuseClaim { key, reason: reason.clone() });
+        // The owner decides by the code whether FAILED is final. It is with the code for which the policy wanted the
+        // claim check, but perhaps not with that of the refusal.
+        let code = known.filter(|_| wanted).map_or(reason.code, |known| known.code);
+        let reason = Reason { code, ..reason };
+        if !wanted && self.await_retry(now, key, &reason) {
+            return;
         }
+        self.drop_streams(key, code);
+        self.send_error(key, &reason);
+        self.resolve_received(now, key, Status::Failed, Some(reason));
     }
 
     /// Skip an entity: STATUS SKIPPED, which is terminal. The receiver's echo resolves one of ours. Return

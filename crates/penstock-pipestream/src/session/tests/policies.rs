@@ -297,6 +297,49 @@ fn a_time_out_that_is_retried_and_a_failure_that_is_not_are_told_apart() {
 }
 
 #[test]
+fn a_refused_claim_check_that_the_receiver_wanted_fails_an_attempt_that_is_retried() {
+    let mut pair = Pair::resilient();
+    let (parent, children) = pair.parent(&policy(FailureAction::Retry), 1);
+    let key = pair.open_plain(&children[0]);
+    for _ in 0..2 {
+        // The second time it waits for its retry.
+        pair.server.refuse_claim(pair.now, key, reason(ErrorCode::InternalError));
+        pair.drive();
+        assert_eq!((pair.outcome(key), pair.server_outcome(key)), (None, None), "FAILED is not terminal");
+    }
+    pair.client.retry(pair.now, key).expect("an attempt has failed");
+    pair.drive();
+    pair.wait(SECOND);
+    pair.deliver(&children[0]);
+    pair.end(&parent);
+    assert_eq!((pair.outcome(key), pair.outcome(parent.key)), (Some(Status::Complete), Some(Status::Complete)));
+    assert_eq!((pair.client_closed, pair.server_closed), (None, None));
+}
+
+#[test]
+fn a_refused_claim_check_that_the_policy_wanted_is_the_last_word_at_both_ends() {
+    let mut pair = Pair::resilient();
+    let timed = CompletionPolicy {
+        timeout_ms: Some(5_000),
+        on_timeout: Some(FailureAction::Defer.into()),
+        ..policy(FailureAction::Retry)
+    };
+    let (parent, children) = pair.parent(&timed, 2);
+    pair.deliver(&children[1]);
+    pair.wait(SECOND * 5);
+    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { .. })), 1);
+    // A failure with this code would be retried; a time-out is not.
+    let key = children[0].key;
+    pair.server.refuse_claim(pair.now, key, reason(ErrorCode::InternalError));
+    pair.drive();
+    assert_eq!(pair.outcome(key), Some(Status::Failed));
+    assert_eq!(pair.server_outcome(key).map(|(status, _)| status), Some(Status::Failed));
+    pair.end(&parent);
+    assert_eq!(pair.outcome(parent.key), Some(Status::Failed));
+    assert_eq!((pair.client_closed, pair.server_closed), (None, None));
+}
+
+#[test]
 fn an_owner_skips_and_abandons_and_the_receiver_echoes() {
     let mut pair = Pair::resilient();
     let (parent, children) = pair.parent(&with_mode(CompletionMode::BestEffort, FailureAction::Fail), 2);

@@ -22,7 +22,8 @@ fn bytes(digits: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
 }
 
-/// Give both ends every kind of input that records contain, except those that end a session.
+/// Give both ends every kind of input that records contain, except those that end a session, and
+/// `RefuseClaim`, which is newer than the file.
 fn dialogue() -> Pair {
     let now = start();
     let client = Session::new(Role::Client, stored(Some(name())), now).expect("client");

@@ -449,6 +449,34 @@ fn events_without_an_answer_are_repeated_after_a_restart() {
     go_on_after_a_restart(pair, sent, [children[0], children[1], open], [parent, other]);
 }
 
+#[test]
+fn a_claim_check_that_was_refused_is_not_wanted_again_after_a_restart() {
+    let now = start();
+    let client = Session::new(Role::Client, stored(Some(name())), now).expect("client");
+    let server = Session::new(Role::Server, stored(None), now).expect("server");
+    let mut pair = Pair::of(client, server, now);
+    let (parent, children) = pair.parent(&policy(FailureAction::Defer), 1);
+    let key = pair.open_plain(&children[0]);
+    pair.fail_at_server(key);
+    pair.server.refuse_claim(pair.now, key, reason(ErrorCode::InternalError));
+    pair.drive();
+    assert_eq!(pair.outcome(key), Some(Status::Failed));
+    // After 0 ns input 26: (scope 2, use 0, entity 1, use 0), code 1, 7 bytes.
+    let record = pair.server_records.last().expect("inputs");
+    assert_eq!(hex::encode(record), format!("0202001a020001000107{}", hex::encode("because")));
+
+    pair.server = restored(Role::Server, &pair.server_records, pair.now).expect("restored").session;
+    let events = drain(&mut pair.server);
+    assert!(events.is_empty(), "{events:?}");
+    assert_eq!(pair.server.received_open(), [parent.key]);
+    // Both ends count the same frames, so the session resumes.
+    assert!(pair.client.suspend(pair.now, |_| false));
+    pair.reconnect();
+    pair.end(&parent);
+    assert_eq!(pair.outcome(parent.key), Some(Status::Failed));
+    assert_eq!((pair.client.open_owned(), pair.server.open_received()), (0, 0));
+}
+
 /// The waiting entity starts over, the failed one is retried, the claim check is issued, and all of it ends.
 fn go_on_after_a_restart(mut pair: Pair, sent: [EntityKey; 4], open: [Ticket; 3], parents: [Ticket; 2]) {
     pair.reconnect();

@@ -75,7 +75,11 @@ impl Dialogue {
                 let wanted = choices.below(end.wanted.len()).map(|index| end.wanted.swap_remove(index));
                 let accepted = choices.below(end.accepted.len()).map(|index| end.accepted[index].1);
                 if let Some(key) = wanted.or(accepted) {
-                    let _has_children = session.defer(now, key, 7, now.unix_micros + 1);
+                    if choice % 12 == 4 {
+                        let _has_children = session.defer(now, key, 7, now.unix_micros + 1);
+                    } else {
+                        session.refuse_claim(now, key, reason(ErrorCode::InternalError));
+                    }
                 }
             }
             _ => {
