@@ -14,8 +14,8 @@ const BEFORE: usize = 25;
 
 /// The parts of each session in a log, and the number of damaged places.
 #[derive(Default)]
-struct Sessions {
-    parts: HashMap<[u8; 16], Vec<u8>>,
+pub(crate) struct Sessions {
+    pub(crate) parts: HashMap<[u8; 16], Vec<u8>>,
     holes: usize,
 }
 
@@ -44,8 +44,8 @@ pub(crate) fn segments(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// Read a folder's log from a copy, because a process may be writing the folder.
-fn read(folder: &Path) -> Sessions {
+/// Return the sessions in a folder. Read a copy, because a process may be writing the folder.
+pub(crate) fn sessions(folder: &Path) -> Sessions {
     let copy = tempfile::tempdir().unwrap();
     for segment in segments(folder) {
         // The segment may be removed in the meantime.
@@ -60,16 +60,9 @@ fn read(folder: &Path) -> Sessions {
     sessions
 }
 
-/// Return each session's parts in a folder.
-pub(crate) fn sessions(folder: &Path) -> HashMap<[u8; 16], Vec<u8>> {
-    let sessions = read(folder);
-    assert_eq!(sessions.holes, 0, "the log is damaged");
-    sessions.parts
-}
-
 /// Return the number of sessions in a folder. A damaged place counts as one: a server that started
 /// there removes the damaged segment a moment later, when its sessions have ended.
 pub(crate) fn count(folder: &Path) -> usize {
-    let Sessions { parts, holes } = read(folder);
+    let Sessions { parts, holes } = sessions(folder);
     parts.len() + holes
 }
