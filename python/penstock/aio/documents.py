@@ -98,9 +98,9 @@ class SentDocument:
         The wait can be repeated after a timeout or a cancellation.
 
         Args:
-            timeout: The most seconds to wait; None waits indefinitely.
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            DocumentsError: Of kind "deadline", if the timeout expires.
+            DocumentsError: Of kind "deadline" after the timeout.
         """
         return await asyncio.to_thread(self._sent.wait, timeout)

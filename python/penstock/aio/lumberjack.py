@@ -138,13 +138,13 @@ class Receiver:
         If the wait is cancelled, no batch is lost.
 
         Args:
-            timeout: The most seconds to wait; None waits indefinitely.
+            timeout: Seconds to wait; by default indefinitely.
 
         Returns:
             The batch, or None if the receiver is closed.
 
         Raises:
-            LumberjackError: Of kind "deadline", if the timeout expires.
+            LumberjackError: Of kind "deadline" after the timeout.
         """
         async with seconds_or(timeout, _late("no batch has come within the time-out")):
             native = await result(_core.lumberjack_next(futures(), self._listening()))
@@ -292,10 +292,10 @@ class Sender:
         """Wait until all events sent so far are acknowledged.
 
         Args:
-            timeout: The most seconds to wait; None waits indefinitely.
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            LumberjackError: Of kind "deadline", if the timeout expires.
+            LumberjackError: Of kind "deadline" after the timeout.
         """
         async with seconds_or(timeout, _late("not everything was acknowledged within the time-out")):
             await result(_core.lumberjack_flush(futures(), self._open()))
