@@ -32,13 +32,13 @@ class Limits:
     max_connections: int = _limit(1_024, 1, 1_000_000, server=True)
     """The most connections at once; further ones are refused."""
     max_scope_depth: int = _limit(7, 1, 7)
-    """The deepest level of scopes; a deeper one closes the session with DEPTH_EXCEEDED. The smaller value of both ends
-    applies."""
+    """The deepest level of scopes; a deeper one closes the connection with DEPTH_EXCEEDED. The smaller value of both
+    ends applies."""
     max_entities_per_scope: int = _limit(4_294_967_294, 1, 4_294_967_294)
-    """The most entities of a scope in total; more close the session with WINDOW_EXCEEDED. The smaller value of both
+    """The most entities of a scope in total; more close the connection with WINDOW_EXCEEDED. The smaller value of both
     ends applies."""
     max_open_entities: int = _limit(1_000_000, 64, 1_000_000)
-    """The most entities of a session without a terminal status; more from the peer close the session with
+    """The most entities of a session without a terminal status; more from the peer close the connection with
     WINDOW_EXCEEDED. This end's own announcements wait."""
     max_open_parents: int = _limit(1_000_000, 1, 1_000_000)
     """The most open parents of a session; a further one fails with WINDOW_EXCEEDED."""
@@ -51,17 +51,17 @@ class Limits:
     """The most seconds that a parent may be open; then it fails with IDLE_TIMEOUT, and so does everything open below
     it."""
     max_open_checkpoints: int = _limit(1_024, 1, 1_024)
-    """The most unanswered checkpoints; more close the session with WINDOW_EXCEEDED."""
+    """The most unanswered checkpoints; more close the connection with WINDOW_EXCEEDED."""
     max_checkpoint_time: float = _limit(4_294_967.295, 0.001, 4_294_967.295)
     """The most seconds that a checkpoint may be open, whatever timeout it requests (30 s by default); then it has timed
     out."""
     max_header: int = _limit(1 << 20, 1 << 10, 1 << 20)
-    """The most bytes of a header; a longer one closes the session with ENTITY_TOO_LARGE."""
+    """The most bytes of a header; a longer one closes the connection with ENTITY_TOO_LARGE."""
     max_metadata: int = _limit(1 << 20, 256, 1 << 20)
     """The most bytes of the names and values in a header's metadata; with more its entity fails with
     ENTITY_TOO_LARGE."""
     max_held_headers: int = _limit(16 << 20, 64 << 10, 16 << 20)
-    """The most bytes of headers that wait for their announcement; more close the session with WINDOW_EXCEEDED."""
+    """The most bytes of headers that wait for their announcement; more close the connection with WINDOW_EXCEEDED."""
     max_claims: int = _limit(1_000_000, 1, 1_000_000, server=True)
     """The most claim checks that are known; beyond it, entities that would be deferred fail with WINDOW_EXCEEDED."""
     max_claim_life: float = _limit(86_400.0, 1.0, 86_400.0, server=True)

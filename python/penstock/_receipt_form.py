@@ -94,7 +94,7 @@ def where(index: int, path: object) -> str:
 
 
 def load_object(file: Path | Place) -> dict[str, Any]:
-    """Read the JSON object in a file or in an object of a store, without the extensions of Python's parser."""
+    """Read the JSON object in a file or in an object of a store; repeated fields and NaN are errors."""
     with file.open("rb") if isinstance(file, Path) else file.open_file() as stream:
         if stream.seek(0, 2) > MAX_RECEIPT:
             raise Malformed(f"the receipt has more than {MAX_RECEIPT} bytes")
