@@ -63,7 +63,7 @@ class WireType:
 
 @dataclass(frozen=True)
 class Codec:
-    """Converts values for pyarrow and back.
+    """The conversion of values for pyarrow and back.
 
     A direction that is None needs no conversion. Callers skip the value None, which always stays None.
     """

@@ -49,7 +49,7 @@ class MethodDescription:
     has_header: bool = False
     header_schema: pa.Schema | None = None
     is_exchange: bool | None = None
-    """Whether a stream accepts input batches; None for a unary method, or if the server does not tell."""
+    """Whether a stream accepts input batches; None for a unary method, or if the description lacks it."""
     doc: str | None = None
     """The docstring; None from servers of the dialect "0.10"."""
     param_types: Mapping[str, str] = field(default_factory=dict)

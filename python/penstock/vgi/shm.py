@@ -190,9 +190,10 @@ class SharedMemorySegment:
         return self.core.write_batch(batch)
 
     def read_buffer(self, offset: int, length: int) -> pa.Buffer:
-        """Return the bytes of a region, which is freed once the last view of them is dropped.
+        """Return the bytes of a region, which reading frees.
 
-        Thus a region can be read only once.
+        They are a view if ``buf`` is a mapping, and the region is freed once the last view is dropped. Otherwise they
+        are a copy, and the region is freed immediately.
 
         Args:
             offset: The offset of the region.
@@ -253,7 +254,7 @@ def resolve_shm_batch(
     """Return the batch behind a pointer, and its metadata (vgi-rpc, section 11).
 
     Any other batch is returned unchanged. The third value, a function to free the region in ``vgi_rpc``, is always
-    None: the region is freed once the last view of it is dropped.
+    None: the region is freed by itself, at the latest once the last view of it is dropped.
 
     Raises:
         IPCError: If the pointer does not lead to a batch.

@@ -30,7 +30,7 @@ class IPCError(Exception):
 
 
 class IpcValidation(Enum):
-    """How thoroughly to check a peer's batches."""
+    """The level of checks on a peer's batches."""
 
     NONE = "none"
     """No check beyond those of reading itself."""

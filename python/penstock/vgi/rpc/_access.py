@@ -34,7 +34,7 @@ def watching(
 
 
 class Watch:
-    """Counts the input and output of one call, and reports them to the hooks and the access log at its end."""
+    """The observer of one call, which reports its statistics to the hooks and the access log at its end."""
 
     def __init__(
         self, server: "RpcServer", info: "RpcMethodInfo", call: Any, auth: AuthContext, transport: Mapping[str, Any]

@@ -26,7 +26,7 @@ class AnnotatedBatch:
     """
 
     batch: pa.RecordBatch
-    """The batch. A batch from shared memory is a view, whose region is freed with the last array that refers to it."""
+    """The batch. A batch from shared memory may be a view, whose region is freed with the last array of the batch."""
     custom_metadata: pa.KeyValueMetadata | None = None
     """The metadata of the batch, without the keys of the protocol itself."""
     _release_fn: Callable[[], None] | None = field(default=None, repr=False, compare=False)
@@ -60,7 +60,7 @@ def _line(schema: pa.Schema) -> str:
 
 
 class OutputCollector:
-    """Collects the output of a stream's step: at most one batch, and log messages for the caller.
+    """A collector of the output of a stream's step: at most one batch, and log messages for the caller.
 
     ```python
     >>> import pyarrow as pa

@@ -155,7 +155,7 @@ def step(state: StreamState, item: AnnotatedBatch, out: OutputCollector, ctx: Ca
 
 
 class PipeCalls:
-    """Answers the calls of one connection, one after the other."""
+    """The handler of the calls of one connection, one after the other."""
 
     def __init__(self, server: "RpcServer", connection: "_core.VgiConnection") -> None:
         self._server = server

@@ -219,7 +219,7 @@ class _Failed:
 
 
 class Caller:
-    """Calls the methods of one service through one client of the core, on behalf of a proxy."""
+    """The caller behind a proxy: it calls the methods of one service through one client of the core."""
 
     def __init__(
         self,

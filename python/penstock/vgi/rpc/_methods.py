@@ -55,7 +55,7 @@ class _Column:
 
 
 class Values:
-    """Converts the parameters and the result of a method for the core and back."""
+    """The converter of a method's parameters and result for the core and back."""
 
     __slots__ = ("_converted", "_defaults", "_needed", "_parameters", "_result", "info")
 

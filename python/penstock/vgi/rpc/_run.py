@@ -13,7 +13,7 @@ __all__ = ["log_accesses", "run_server"]
 
 
 def run_server(protocol_or_server: "type | RpcServer", implementation: object | None = None) -> None:
-    """Serve as the command line of this process says; call it as the last line of a worker.
+    """Serve as this process's command line specifies; call it as the last line of a worker.
 
     Without flags it serves on standard input and output. ``--http`` serves HTTP and prints ``PORT:<n>``; ``--tcp``
     serves on TCP and prints ``TCP:<host>:<port>``; both accept ``--host`` and ``--port``. ``--unix PATH`` serves on a

@@ -39,8 +39,8 @@ class RpcServer:
     """A server, which answers the calls of a service with the methods of an implementation.
 
     The implementation must have every method of the protocol, with the same parameters. A method that also has a
-    parameter ``ctx`` receives the CallContext in it. An exception of a method is raised at the caller as an RpcError;
-    the server goes on with the next call.
+    parameter ``ctx`` receives the CallContext in it. An exception of a method is raised at the caller as an RpcError,
+    and the server serves the next call.
 
     ```python
     >>> import threading

@@ -212,7 +212,7 @@ class RpcMethodInfo:
     param_docs: dict[str, str] = field(default_factory=dict)
     header_type: type[ArrowSerializableDataclass] | None = None
     is_exchange: bool | None = None
-    """Whether a stream accepts input batches; None for a unary method, or if the state's class does not tell."""
+    """Whether a stream accepts input batches; None for a unary method, or if the state's class leaves it open."""
 
 
 def rpc_methods(protocol: type) -> Mapping[str, RpcMethodInfo]:
