@@ -180,7 +180,7 @@ class Job:
 
     @property
     def page_url(self) -> str:
-        """The URL of the buffer's page that shows the job as it arrives; a readKey is after the ``#``, so never sent."""
+        """The URL of the buffer's page that shows the job as it arrives; the readKey is after the ``#``: never sent."""
         key = "" if self.read_key is None else f"&key={quote(self.read_key, safe='')}"
         return f"{self.url.removesuffix(f'pimp/{self.id}')}#job={self.id}{key}"
 

@@ -26,7 +26,7 @@ __all__ = [
 DEFAULT_ADDRESS = "127.0.0.1:16381"
 """The default address of a daemon."""
 SIZE_CLASSES = tuple(1 << power for power in range(4, 13))
-"""The default size classes: the powers of two from 16 to 4,096 bytes (decision 14)."""
+"""The default size classes: the powers of two from 16 to 4,096 bytes."""
 
 PathLike = str | Path
 """The path of a file or folder."""
