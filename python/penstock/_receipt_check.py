@@ -184,7 +184,7 @@ class Verification:
                         yield from self._check_set_aside(index, line["file"])
 
     def _is_settled(self, index: int) -> bool:
-        """Return whether a part that was deferred has become COMPLETE in place: a worker has settled its claim check."""
+        """Return whether a deferred part has become COMPLETE in place, because a worker has settled its claim check."""
         entry = self._entry(index)
         claim = entry.get("claim")
         if claim is None or entry["status"] != "COMPLETE" or not self._sink.is_settled(entry["session"], claim):
