@@ -149,7 +149,7 @@ class StagedReceipts:
         return self._staging / f"{key}.json"
 
     def take(self, document: str, key: str) -> None:
-        """Publish the receipt of a document too if an earlier process has staged it."""
+        """Include the receipt of a document in `publish`, if an earlier process has staged it."""
         self._documents[key] = document
 
     def has(self, key: str) -> bool:

@@ -96,7 +96,8 @@ def verify(
         storage: The options of the object store.
 
     Raises:
-        OSError: The receipt itself cannot be read. Errors of the sink are differences instead.
+        OSError: The receipt cannot be read, or a folder or store of the sink fails to be listed. Payloads and local
+            logs that cannot be read are differences instead.
         ValueError: A URI or an option is invalid.
     """
     return [difference for _, differences in verify_all(receipt, sink, storage=storage) for difference in differences]

@@ -14,4 +14,4 @@ async def each(items: Iterable[_T]) -> AsyncIterator[_T]:
     iterator = iter(items)
     end = object()
     while (item := await asyncio.to_thread(next, iterator, end)) is not end:
-        yield item  # type: ignore[misc]  # it is no end
+        yield item  # type: ignore[misc]  # it is not the end marker

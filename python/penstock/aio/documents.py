@@ -47,7 +47,10 @@ class DocumentSender:
         policy: CompletionPolicy | None = None,
         owner: OwnershipContext | None = None,
     ) -> None:
-        """Make a sender for ``session``. Arguments and errors are those of `penstock.documents.DocumentSender`."""
+        """Make a sender for ``session``.
+
+        Arguments and errors are those of `penstock.documents.DocumentSender`, without ``privacy`` and ``by_reference``.
+        """
         self._sender = _sending.DocumentSender(
             session,
             dehydrate=dehydrate,

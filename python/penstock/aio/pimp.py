@@ -482,7 +482,10 @@ class Consumer:
         return blocking_consumer.Consumer(self._job, **asdict(self._options), position=self.position)
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the batches of an Arrow stream payload as they arrive. Errors are those of `receive`."""
+        """Yield the batches of an Arrow stream payload as they arrive. Errors are those of `receive`.
+
+        They are read separately: `position` and `receive` are not affected.
+        """
         async for batch in each(self._twin().batches()):
             yield batch
 

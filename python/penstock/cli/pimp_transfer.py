@@ -221,7 +221,7 @@ def _job(
     cert: Path | None,
     cert_key: Path | None,
 ) -> "Job":
-    """Check the options, of which exactly one must say whom to trust for ``https://``, and return the job."""
+    """Check the options (exactly one trust option for ``https://``, none for ``http://``), and return the job."""
     if (cert is None) != (cert_key is None):
         raise typer.BadParameter("--cert and --cert-key go together")
     secure = url.lower().startswith("https://")
