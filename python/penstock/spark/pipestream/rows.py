@@ -35,7 +35,7 @@ _LOG = logging.getLogger("penstock.spark")
 TRANSACTION = "penstock.transaction"
 """Metadata of every entity: the transaction to which its session belongs."""
 OWNER = "penstock.transaction-owner"
-"""Metadata of a session's entities: the SHA-256 of the token that the commit carries."""
+"""Metadata of a session's first entities: the SHA-256 of the token that the commit carries."""
 TOKEN = "penstock.transaction-token"  # noqa: S105 - the name of what is shown
 """Metadata of a commit or an abort: the token."""
 COMMIT = "application/vnd.penstock.commit+json"

@@ -4,7 +4,7 @@
 
     daemon ─▶ taken ─▶ in a micro-batch ─▶ committed: DONE
                 │                │
-                └────────────────┴── the connection ends: the daemon gives them to others, or to us again
+                └────────────────┴── the connection ends: the daemon assigns them again, here or elsewhere
 """
 
 import logging
