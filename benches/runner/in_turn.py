@@ -1,17 +1,19 @@
 """Run a suite of the checkout in the current folder, in turn with another process that runs it in another checkout.
 
-``python in_turn.py PLACE INCOMING OUTGOING SUITE [OPTION ...]``; two pipes between the processes carry the turn. Only
-the process that has the turn runs: it passes the turn on where a measured call would begin, so that the calls alternate
+``python in_turn.py PLACE INCOMING OUTGOING FOLDER SUITE [OPTION ...]``; two pipes between the processes carry the turn.
+Only the process that has the turn runs: it passes the turn on where a measured call would begin, so that the calls alternate
 and a host that becomes slower or faster does so to both.
 """
 
 import os
 import runpy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 
@@ -73,14 +75,24 @@ class Turn:
         return in_turn
 
 
-def main(place: str, incoming: str, outgoing: str, *words: str) -> None:
-    """Wait for the turn, and run the benchmarks of the checkout with `words` as their arguments."""
+def main(place: str, incoming: str, outgoing: str, folder: str, *words: str) -> None:
+    """Wait for the turn, and run the benchmarks of the checkout with `words` as their arguments.
+
+    What suites write is in `folder`, that of both processes: how dear a file is depends on what was removed near it.
+    """
+
+    @contextmanager
+    def shared(_: Any) -> Iterator[Path]:
+        with TemporaryDirectory(dir=folder, prefix=f"{place}-") as inside:
+            yield Path(inside)
+
     turn = Turn(Place(place), int(incoming), int(outgoing))
     # In place of this file's folder: `benches` is that of the checkout.
     sys.path[0] = str(Path.cwd())
     from benches.runner import Bench
 
     Bench.interleaved = turn.around(Bench.interleaved)  # type: ignore[method-assign]
+    Bench.folder = shared  # type: ignore[method-assign, assignment]
     sys.argv = ["benches", *words]
     runpy.run_module("benches", run_name="__main__", alter_sys=True)
 

@@ -131,7 +131,7 @@ def test_two_processes_run_in_turn(tmp_path):
             f"Bench().interleaved(sides, runs={calls})\n"
             f"print('{name} ends', file=log)\n"
         )
-    against.run_in_turn({tmp_path / "a": ["x"], tmp_path / "b": ["y"]})
+    against.run_in_turn({tmp_path / "a": ["x"], tmp_path / "b": ["y"]}, tmp_path)
     calls = ["a starts x", "a 1", "b starts y", "b 1", "a 2", "b 2", "b 1", "a 1", "b 2", "a 2", "a 1", "b 1", "a 2"]
     calls += ["a ends", "b 2", "b 1", "b 2", "b ends"]
     assert log.read_text().splitlines() == calls
