@@ -62,7 +62,7 @@ def _run(checkouts: tuple[Path, Path], suite: str, *, quick: bool) -> tuple[dict
 
 
 def run_in_turn(arguments: Mapping[Path, Sequence[str]], folder: Path) -> None:
-    """Run the benchmarks of two checkouts at once, of which only one has the turn at any time; both write in `folder`."""
+    """Run the benchmarks of two checkouts at once, of which one has the turn at any time; both write in `folder`."""
     environment = {name: value for name, value in os.environ.items() if name not in ("CARGO_TARGET_DIR", "PYTHONPATH")}
     to_first, from_second = os.pipe()
     to_second, from_first = os.pipe()

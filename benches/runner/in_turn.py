@@ -1,8 +1,8 @@
 """Run a suite of the checkout in the current folder, in turn with another process that runs it in another checkout.
 
 ``python in_turn.py PLACE INCOMING OUTGOING FOLDER SUITE [OPTION ...]``; two pipes between the processes carry the turn.
-Only the process that has the turn runs: it passes the turn on where a measured call would begin, so that the calls alternate
-and a host that becomes slower or faster does so to both.
+Only the process that has the turn runs: it passes the turn on where a measured call would begin, so that the calls
+alternate and a host that becomes slower or faster does so to both.
 """
 
 import os
