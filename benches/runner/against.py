@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from benches.runner import in_turn
+from benches.runner.builds import Builds
 from benches.runner.in_turn import Place
 from benches.runner.machine import REPOSITORY, commit
 from benches.runner.results import Ratio, Record, SuiteResults, Values, at_least
@@ -49,17 +50,19 @@ def speeds(earlier: Path, suite: str, *, rounds: int, quick: bool, console: Cons
 
 
 def _run(checkouts: tuple[Path, Path], suite: str, *, quick: bool) -> tuple[dict[Key, Record], dict[Key, Record]]:
-    with TemporaryDirectory(prefix="bench-against-") as folder:
+    above = Builds.target()
+    above.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=above, prefix="bench-against-") as folder:
         results = [Path(folder) / place for place in Place]
         options = ["--quick"] if quick else []
         words = [[suite, "--results", str(result), *options] for result in results]
-        run_in_turn(dict(zip(checkouts, words, strict=True)))
+        run_in_turn(dict(zip(checkouts, words, strict=True)), Path(folder))
         before, after = (_lines(SuiteResults.read(result / f"{suite}.json").results) for result in results)
     return before, after
 
 
-def run_in_turn(arguments: Mapping[Path, Sequence[str]]) -> None:
-    """Run the benchmarks of two checkouts at once, of which only one has the turn at any time."""
+def run_in_turn(arguments: Mapping[Path, Sequence[str]], folder: Path) -> None:
+    """Run the benchmarks of two checkouts at once, of which one has the turn at any time; both write in `folder`."""
     environment = {name: value for name, value in os.environ.items() if name not in ("CARGO_TARGET_DIR", "PYTHONPATH")}
     to_first, from_second = os.pipe()
     to_second, from_first = os.pipe()
@@ -67,7 +70,7 @@ def run_in_turn(arguments: Mapping[Path, Sequence[str]]) -> None:
     with ExitStack() as stack:
         running = []
         for (checkout, words), place, pair in zip(arguments.items(), Place, pairs, strict=True):
-            command = [sys.executable, in_turn.__file__, place, *map(str, pair), *words]
+            command = [sys.executable, in_turn.__file__, place, *map(str, pair), str(folder), *words]
             process = subprocess.Popen(command, cwd=checkout, env=environment, pass_fds=pair)
             running.append(stack.enter_context(process))
             # If the other fails.

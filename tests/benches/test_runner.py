@@ -115,7 +115,7 @@ def test_a_line_of_two_checkouts_pairs_neighbouring_runs(bench):
 
 
 def test_two_processes_run_in_turn(tmp_path):
-    """Calls alternate as A B, B A, A B; what is outside of calls runs in the turn of its process, too."""
+    """The process that begins a run changes; what is outside of calls runs in the turn of its process, too."""
     log = tmp_path / "log"
     for name, calls in (("a", 3), ("b", 4)):
         runner = tmp_path / name / "benches" / "runner.py"
@@ -127,9 +127,11 @@ def test_two_processes_run_in_turn(tmp_path):
         (runner.parent / "__main__.py").write_text(
             f"import sys\nfrom benches.runner import Bench\nlog = open({str(log)!r}, 'a', buffering=1)\n"
             f"print('{name} starts', *sys.argv[1:], file=log)\n"
-            f"Bench().interleaved({{'s': lambda: print('{name}', file=log)}}, runs={calls})\n"
+            f"sides = {{at: lambda at=at: print('{name}', at, file=log) for at in (1, 2)}}\n"
+            f"Bench().interleaved(sides, runs={calls})\n"
             f"print('{name} ends', file=log)\n"
         )
-    against.run_in_turn({tmp_path / "a": ["x"], tmp_path / "b": ["y"]})
-    calls = ["a starts x", "a", "b starts y", "b", "b", "a", "a", "a ends", "b", "b", "b ends"]
+    against.run_in_turn({tmp_path / "a": ["x"], tmp_path / "b": ["y"]}, tmp_path)
+    calls = ["a starts x", "a 1", "b starts y", "b 1", "a 2", "b 2", "b 1", "a 1", "b 2", "a 2", "a 1", "b 1", "a 2"]
+    calls += ["a ends", "b 2", "b 1", "b 2", "b ends"]
     assert log.read_text().splitlines() == calls
