@@ -60,16 +60,16 @@ class Reason:
 
     def error(self, kind: ErrorKind = "io") -> PipeStreamError:
         """Make the exception that says the same."""
-        return PipeStreamError(self.message, self.code, self.name, kind)
+        return PipeStreamError(self.message, kind, self.code, self.name)
 
 
 def late(what: str) -> PipeStreamError:
     """Make the exception of a wait that took longer than its time-out."""
     code = ErrorCode.IDLE_TIMEOUT
-    return PipeStreamError(f"{what} within the time-out", code, f"PIPESTREAM_{code.name}", "deadline")
+    return PipeStreamError(f"{what} within the time-out", "deadline", code, f"PIPESTREAM_{code.name}")
 
 
 def misuse(message: str) -> PipeStreamError:
     """Make the exception for a caller's mistake."""
     code = ErrorCode.INTERNAL_ERROR
-    return PipeStreamError(message, code, f"PIPESTREAM_{code.name}", "misuse")
+    return PipeStreamError(message, "misuse", code, f"PIPESTREAM_{code.name}")

@@ -11,7 +11,7 @@ from typing import NoReturn, Self, TypeVar
 
 from penstock import _core
 from penstock._backoff import pauses
-from penstock.errors import QuicxError
+from penstock.errors import Error, QuicxError
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
 from penstock.quicx._spool import Spool, content_of
 
@@ -39,12 +39,21 @@ class Task:
     """What it is."""
 
 
-class TaskFailed(Exception):
+class TaskFailed(Error):
     """Raised by a function: its task has failed, for the reason given as it stands.
 
     >>> str(TaskFailed("no such address"))
     'no such address'
     """
+
+    def __new__(cls, reason: str = "") -> Self:
+        """Return an error of the kind "application"."""
+        return super().__new__(cls, reason, "application")
+
+    def __init__(self, reason: str = "") -> None:
+        """Make an error with the reason of the failure."""
+        super().__init__(reason, "application")
+        self.args = (reason,)
 
 
 class Worker:

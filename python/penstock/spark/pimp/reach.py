@@ -53,7 +53,7 @@ def read_job(options: Options, *, writes: bool) -> Job:
         # What is wrong with it is an error of the driver's.
         _ = job.url
     except PimpError as error:
-        raise SparkError(f"the pimp {options.what}: {error}") from error
+        raise SparkError(f"the pimp {options.what}: {error}", "io") from error
     return job.with_key(job.key)
 
 

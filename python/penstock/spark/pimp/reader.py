@@ -57,7 +57,7 @@ class PimpReader(DataSourceReader):
             if kind == _ARROW:
                 return from_arrow_schema(consumer.arrow_schema())
         except PimpError as error:
-            raise SparkError(f"the pimp source cannot read {given.get('path')}: {error}") from error
+            raise SparkError(f"the pimp source cannot read {given.get('path')}: {error}", "io") from error
         return StructType([StructField(_VALUE, StringType() if kind in _LINES else BinaryType())])
 
     def partitions(self) -> list[PimpPartition]:
@@ -65,7 +65,7 @@ class PimpReader(DataSourceReader):
         try:
             return [PimpPartition(job) for job in _parts(self.job)]
         except PimpError as error:
-            raise SparkError(f"{self.job!r} cannot be read: {error}") from error
+            raise SparkError(f"{self.job!r} cannot be read: {error}", "io") from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a job."""
@@ -96,7 +96,7 @@ def _parts(job: Job) -> list[Job]:
         try:
             part._url = str(json.loads(line)["url"])
         except (ValueError, LookupError, TypeError) as error:
-            raise SparkError(f"{job!r} lists what is no job: {error}") from error
+            raise SparkError(f"{job!r} lists what is no job: {error}", "malformed") from error
         # It comes from outside: it may be no other buffer's.
         if part.url.removesuffix(part.id) != job.url.removesuffix(job.id):
             raise SparkError(f"{job!r} lists a job of another buffer")

@@ -185,7 +185,7 @@ def begin(target: Target) -> None:
         # Where it is there already nothing changes; where that is another one, the sender finds it.
         job._native.write_chunks(key_of(job), [(0, json.dumps(fields))], False, None, None)
     except PimpError as error:
-        raise SparkError(f"{job!r} cannot be made: {error}") from error
+        raise SparkError(f"{job!r} cannot be made: {error}", "io") from error
 
 
 def fail(job: Job, why: str) -> None:

@@ -50,7 +50,7 @@ class PipeStreamReader(DataSourceReader):
                 for piece in source.pieces(session, max_bytes=size, names=None if names is None else names[session])
             ]
         except PipeStreamError as error:
-            raise SparkError(f"{source.sink!r} cannot be read: {error}") from error
+            raise SparkError(f"{source.sink!r} cannot be read: {error}", "io") from error
         return source.partitions(pieces, count)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -71,7 +71,7 @@ def _named_by(folder: Path) -> dict[str, set[str]]:
             for part in receipt["parts"]:
                 _add(names, part)
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise SparkError(f"{file} is no receipt: {error}") from error
+            raise SparkError(f"{file} is no receipt: {error}", "malformed") from error
     return names
 
 

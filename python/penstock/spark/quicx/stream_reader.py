@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.errors import SparkError
+from penstock.errors import Error, SparkError
 from penstock.spark._admission import budget, default_limit
 from penstock.spark._options import Options
 from penstock.spark.lumberjack.checkpoint import committed_offsets
@@ -165,6 +165,8 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for offset in committed_offsets(self.checkpoint) if self.checkpoint is not None else ():
                 if offset.get("run") == self._run:
                     self._commit(TaskOffset.of(offset))
+        except Error:
+            raise
         except (OSError, ValueError) as error:
             _LOG.warning(
                 "the checkpoint %s cannot be read, so tasks that are done come again: %s", self.checkpoint, error

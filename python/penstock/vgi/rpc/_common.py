@@ -7,10 +7,11 @@ from datetime import datetime
 from enum import Enum
 from http.cookies import SimpleCookie
 from types import MappingProxyType
-from typing import Any, Final, NewType, Protocol
+from typing import Any, Final, NewType, Protocol, Self
 
 import pyarrow as pa
 
+from penstock.errors import Error
 from penstock.vgi.log import Level, Message
 from penstock.vgi.metadata import REQUEST_VERSION
 
@@ -38,7 +39,7 @@ HookToken = NewType("HookToken", object)
 """What a hook gives at the start of a call and gets back at its end."""
 
 
-class RpcError(Exception):
+class RpcError(Error):
     """A call failed: the method raised, or the peer or the connection broke the protocol.
 
     ```python
@@ -49,9 +50,14 @@ class RpcError(Exception):
     ```
     """
 
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Return an error of the kind "application": code raised in another process."""
+        return super().__new__(cls, "", "application")
+
     def __init__(self, error_type: str, error_message: str, remote_traceback: str, *, request_id: str = "") -> None:
-        """Take what the error batch says."""
-        super().__init__(f"{error_type}: {error_message}")
+        """Make an error from the fields of an error batch. Its code is the type."""
+        super().__init__(f"{error_type}: {error_message}", "application", error_type)
+        self.args = (self.message,)
         self.error_type = error_type
         """The class of the exception there, ``ValueError`` for example."""
         self.error_message = error_message
@@ -70,8 +76,17 @@ def _rpc_error(kind: type[RpcError], error_type: str, message: str, traceback: s
     return kind(error_type, message, traceback, request_id=request_id)
 
 
-class VersionError(Exception):
-    """A request has no version, or another than "1" (section 13)."""
+class VersionError(Error):
+    """A request has no version, or another than "1" (vgi-rpc, section 13)."""
+
+    def __new__(cls, message: str = "") -> Self:
+        """Return an error of the kind "violation"."""
+        return super().__new__(cls, message, "violation")
+
+    def __init__(self, message: str = "") -> None:
+        """Make an error that says which version the request has."""
+        super().__init__(message, "violation")
+        self.args = (message,)
 
 
 class MethodType(Enum):
