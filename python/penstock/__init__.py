@@ -1,7 +1,8 @@
-"""Documents taken apart on Spark, carried over QUIC as PipeStream entities, and proved to have arrived.
+"""Document and log pipelines for Spark: split documents, send the parts over QUIC, and prove that they have arrived.
 
-Each protocol is a module of its own: ``penstock.pipestream``, ``penstock.documents``, ``penstock.spark``. Importing
-``penstock`` alone loads neither the Rust core nor Spark.
+Each protocol has its own module, for example ``penstock.pipestream`` and ``penstock.lumberjack``. The modules
+``penstock.documents`` and ``penstock.spark`` build on them. Importing ``penstock`` alone loads neither the Rust core
+nor Spark.
 """
 
 from penstock.errors import (
@@ -33,7 +34,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> str:
-    """Look the version up when it is asked for: to find it takes as long as a quarter of the start of a command."""
+    """Look up ``__version__`` on first access: the lookup takes a quarter of the time that a command needs to start."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""``python -m penstock``, for where the script ``penstock`` is not on PATH."""
+"""The entry point of ``python -m penstock``, for systems on which the script ``penstock`` is not on PATH."""
 
 from penstock.cli import main
 

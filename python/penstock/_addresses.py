@@ -1,6 +1,7 @@
-"""The form of what names a server: its address, and the fingerprint of its certificate.
+"""Check the form of server addresses and certificate fingerprints.
 
-It is checked where it is given, before anything is resolved or connected: on Spark's driver, on the command line.
+They are checked where they are given, on Spark's driver or on the command line, before anything is resolved or
+connected.
 """
 
 import ipaddress
@@ -13,7 +14,7 @@ _FINGERPRINT = re.compile(r"(?:sha256:)?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.
 
 
 def check_address(address: str, lowest_port: int = 1) -> str:
-    """Give an address back; ``ValueError`` if it is not ``HOST:PORT``, an IPv6 address in brackets."""
+    """Return an address unchanged; raise ``ValueError`` unless it is ``HOST:PORT``, with IPv6 addresses in brackets."""
     found = _ADDRESS.fullmatch(address)
     if found is None or not lowest_port <= int(found[1]) < 65536:
         raise ValueError(f"must be HOST:PORT, not {address!r}")
@@ -21,9 +22,10 @@ def check_address(address: str, lowest_port: int = 1) -> str:
 
 
 def check_server(address: str) -> str:
-    """Give a PipeStream server's address back: ``HOST:PORT``, or a ``pipestream`` URI that names a port.
+    """Return the address of a PipeStream server unchanged.
 
-    Raises ``ValueError`` for anything else.
+    Raises:
+        ValueError: It is neither ``HOST:PORT`` nor a ``pipestream`` URI with a port.
     """
     if not address.lower().startswith("pipestream://"):
         return check_address(address)
@@ -40,7 +42,7 @@ def check_server(address: str) -> str:
 
 
 def fingerprint_digits(fingerprint: str) -> str:
-    """Give the 64 digits of a fingerprint, whichever way they are written; ``ValueError`` if it is none."""
+    """Return the 64 hex digits of a fingerprint, however it is written; raise ``ValueError`` if it is not one."""
     found = _FINGERPRINT.fullmatch(fingerprint)
     if found is None:
         raise ValueError(f"must be a SHA-256 in hex, 64 digits, not {fingerprint!r}")
@@ -48,7 +50,7 @@ def fingerprint_digits(fingerprint: str) -> str:
 
 
 def is_local(address: str) -> bool:
-    """Say whether ``HOST:PORT`` is on the loopback interface."""
+    """Return whether ``HOST:PORT`` is on the loopback interface."""
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True

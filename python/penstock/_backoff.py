@@ -1,4 +1,4 @@
-"""Pauses between attempts at what may be possible soon."""
+"""Pauses between attempts at an operation that may soon succeed."""
 
 import time
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ __all__ = ["attempts", "pauses"]
 
 
 def pauses(first: float = 0.1, longest: float = 10.0) -> Iterator[float]:
-    """Give how many seconds to wait after each attempt: twice as many every time, up to the longest."""
+    """Yield the seconds to wait after each attempt, doubled every time up to ``longest``."""
     while True:
         yield first
         first = min(first * 2, longest)
 
 
 def attempts(seconds: float) -> Iterator[None]:
-    """Give turns for so many seconds, with pauses of at most 2 s between them; the last is when they are over."""
+    """Yield once for each attempt within ``seconds``, with pauses of at most 2 s between; the last is at the end."""
     until = time.monotonic() + seconds
     yield
     for pause in pauses(longest=2.0):

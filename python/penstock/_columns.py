@@ -1,7 +1,7 @@
-"""Arrow columns of Python values, for what runs in Spark's workers.
+"""Make Arrow columns from Python values in Spark's workers.
 
-``pa.array``, ``pa.scalar`` and ``from_pylist`` import pandas wherever it is installed: half a second of CPU in each
-process of an executor, for nothing.
+``pa.array``, ``pa.scalar`` and ``from_pylist`` import pandas if it is installed, which needlessly costs half a second
+of CPU in each process of an executor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ __all__ = ["column", "rows_batch"]
 
 
 def column(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    """Return a column of these values, ``None`` as null.
+    """Return a column with the given values; ``None`` becomes null.
 
     Args:
-        values: Strings, bytes, bools, whole numbers, microseconds since 1970 for a timestamp; sequences of such for a
-            list, mappings for a struct.
+        values: str, bytes, bool or int values; for a timestamp, microseconds since 1970; for a list, sequences of such
+            values; for a struct, mappings.
         data_type: ``string``, ``binary``, their large forms, ``bool``, ``int32``, ``int64``, ``timestamp("us")``, or a
-            list or a struct of such.
+            list or a struct of such types.
 
     Raises:
-        TypeError: A value is not one of the column's type, or columns of the type cannot be made here.
-        OverflowError: A number is too large for its type.
-        ValueError: The column is larger than its offsets can say.
+        TypeError: A value does not have the column's type, or the type is not supported.
+        OverflowError: An int is too large for its type.
+        ValueError: The column is too large for its offsets.
 
     Examples:
         >>> column(["a", None], pa.string()).to_pylist()
@@ -36,7 +36,7 @@ def column(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as a batch; a field that a row lacks is null.
+    """Return rows as a record batch; a field that a row lacks is null.
 
     Raises:
         TypeError, OverflowError, ValueError: As `column`.

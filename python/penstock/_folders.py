@@ -1,7 +1,7 @@
-"""What documents there are in a folder: one way to list it, for the command line and for Spark.
+"""List the documents in a folder, in the same way for the command line and for Spark.
 
-Nothing that is in the folder is left out in silence. What cannot be read (a broken link, a folder without permission, a
-FIFO) is listed too; whoever sends it finds out why, and its document is FAILED with that reason.
+Nothing in the folder is left out silently. Entries that cannot be read (a broken link, a folder without permission, a
+FIFO) are listed too: the sender finds the reason, and the document is FAILED with it.
 """
 
 import os
@@ -14,10 +14,10 @@ __all__ = ["list_documents"]
 
 
 def list_documents(path: str) -> Iterator[tuple[str, str]]:
-    """Give name and path of all that is below a folder, in the order of the names; anything else is itself a document.
+    """Yield the name and path of each file below a folder, in order of name; any other path is a document itself.
 
-    Links to files are followed. Links to folders are not, and are no documents: the folder that one points to is either
-    listed itself or outside of what was asked for, and a cycle would never end.
+    Links to files are followed. Links to folders are neither followed nor documents: the folder is either listed
+    anyway or outside of ``path``, and a cycle would never end.
     """
     if not Path(path).is_dir():
         yield document_name(path), path
@@ -41,5 +41,5 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        # A link that leads to itself, or through a folder without permission.
+        # A link to itself, or through a folder without permission.
         return False

@@ -1,8 +1,8 @@
-"""Files that grow, are renamed, copied and truncated: their lines, each once.
+"""Read each line of files once while they grow, and are renamed, copied and truncated.
 
-What has the name is read as it grows. What had it, and was renamed, is read on until it is quiet: whoever writes it
-learns late that it has another name. Files that had the name in between, unseen, are found in the folder, by names
-that begin with it. Where a file was truncated, the rest of what it held is looked for in a copy (copytruncate).
+The file that has the name is read as it grows. A renamed file is read until it is quiet, because its writer learns late
+of the rename. Files that had the name in between, unnoticed, are found in the folder by names that begin with it. If a
+file was truncated, the rest of its old content is searched for in a copy (copytruncate).
 """
 
 import logging
@@ -23,16 +23,16 @@ __all__ = ["GRACE", "Followed", "Found"]
 _LOG = logging.getLogger("penstock.lumberjack")
 
 GRACE = 5.0
-"""Seconds without anything new after which a file that was renamed is done."""
+"""The seconds without new data after which a renamed file is finished."""
 _READ = 1 << 20
-# What rotation puts behind a name: .1, -20261122, .2026-11-22_10.log, .old; and not .err, .lock or -audit.log.
+# Suffixes that rotation adds: .1, -20261122, .2026-11-22_10.log, .old; but not .err, .lock or -audit.log.
 _ROTATED = re.compile(r"[._-](old\b|.*\d)", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(gz|bz2|xz|zst|lz4|lzma|lzo|br|Z|zip|7z)(\W|$)|~$")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Lines to be sent, and what to remember once they are acknowledged."""
+    """Lines to be sent, and the place to update once they are acknowledged."""
 
     text: bytes
     offset: int
@@ -40,21 +40,21 @@ class Found:
 
     @property
     def end(self) -> int:
-        """How far the file is sent then."""
+        """The position in the file after these lines."""
         return self.offset + len(self.text)
 
 
 class _Truncated(Exception):
-    """A file is not any more what was read of it."""
+    """A file no longer has the content that was read from it."""
 
 
 class _Reader:
-    """A file that is open."""
+    """A reader of one open file."""
 
     def __init__(self, file: BinaryIO, place: Place, name: str) -> None:
         self.place = place
         self.since = time.monotonic()
-        """When something came last, or it lost its name."""
+        """When new data was last read, or the file lost its name."""
         self._file: BinaryIO | None = file
         self._lines = Lines(place.reached, self._note)
         self._name = name
@@ -66,14 +66,14 @@ class _Reader:
 
     @property
     def end(self) -> int:
-        """How far it was read."""
+        """The position up to which the file was read."""
         return self._lines.end
 
     def read(self) -> Piece | None:
-        """Give lines; None if nothing is there."""
+        """Return the next lines; None if there are none."""
         if not self._ready and self._file is not None:
             data = os.pread(self._file.fileno(), _READ, self.end)
-            # Looked at after the bytes were read: if it is the same file now, it was then.
+            # Checked after the read: if the file is still the same now, it was during the read.
             head = self._check()
             if data:
                 self.since = time.monotonic()
@@ -85,7 +85,7 @@ class _Reader:
         return self._ready.popleft() if self._ready else None
 
     def _check(self) -> bytes:
-        """Give the beginning."""
+        """Return the beginning of the file; raise `_Truncated` if it no longer has what was read."""
         if self._file is None:
             return b""
         head = os.pread(self._file.fileno(), HEAD, 0)
@@ -94,7 +94,7 @@ class _Reader:
         return head
 
     def is_same(self) -> bool:
-        """Say whether what was read is still there."""
+        """Return whether the file still has the content that was read."""
         try:
             self._check()
         except _Truncated:
@@ -102,7 +102,7 @@ class _Reader:
         return True
 
     def is_copied_in(self, file: BinaryIO) -> bool:
-        """Say whether another file begins and goes on as this one does, as far as it was read."""
+        """Return whether another file has the same beginning, and the same last bytes at the position read so far."""
         if self._file is None or self.end < HEAD:
             return False
         return all(
@@ -110,17 +110,17 @@ class _Reader:
         )
 
     def is_done(self) -> bool:
-        """Say whether it is closed, and nothing is left."""
+        """Return whether the file is closed and all its lines were returned."""
         return self._file is None and not self._ready
 
     def move(self, file: BinaryIO) -> None:
-        """Read on in a copy."""
+        """Continue in a copy of the file."""
         self.close()
         self._file = file
         self.since = time.monotonic()
 
     def finish(self) -> None:
-        """Take what is left for the last line: nothing more comes."""
+        """Treat the remaining bytes as the last line, and close the file."""
         self._ready.extend(self._lines.rest())
         self.close()
 
@@ -132,7 +132,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A file in the folder."""
+    """An open file in the folder that has or may have had the name."""
 
     path: Path
     file: BinaryIO
@@ -145,14 +145,14 @@ class _Candidate:
 
 
 class Followed:
-    """A name that is followed, with the files that have it and had it."""
+    """A followed name, with the files that have or had it."""
 
     def __init__(self, path: Path, places: Sequence[Place], others: Sequence[Path] = ()) -> None:
-        """Go on where places say; names of ``others`` are followed on their own."""
+        """Continue at the given places. The names of ``others`` are followed separately."""
         self._path = path.absolute()
         self.name: str = str(self._path)
         self.changed: bool = False
-        """There are places that were not asked for."""
+        """Whether the places have changed since the last call of `places`."""
         self._others = frozenset(other.absolute().name for other in others if other.absolute() != self._path)
         self._known = list(places)
         self._current = places[0] if places else None
@@ -161,12 +161,12 @@ class Followed:
         self._looked = False
 
     def places(self) -> list[Place]:
-        """Give all places, the one of the file that has the name first."""
+        """Return all places, first that of the file that has the name now."""
         self.changed = False
         return sorted(self._known, key=lambda place: place is not self._current)
 
     def read(self) -> Found | None:
-        """Give lines of the oldest file that has new ones; None if none has."""
+        """Return lines of the oldest file that has new ones; None if none has."""
         self.look()
         for reader in list(self._readers):
             piece = self._read(reader)
@@ -187,14 +187,14 @@ class Followed:
             return None
 
     def look(self) -> None:
-        """See whether another file has the name, or one was truncated. It costs little, and keeps files open."""
+        """Check whether another file has the name now, or one was truncated; open new files. This is cheap."""
         try:
             status = self._path.stat()
             identity = (status.st_dev, status.st_ino)
         except FileNotFoundError:
             identity = None
         renamed = identity is not None and (self._current is None or identity != self._current.identity)
-        # A second look while one was just renamed: a folder in which names change is not listed in one moment.
+        # Scan again while a renamed file is still read, because a listing is not atomic while names change.
         lingering = any(reader.place is not self._current for reader in self._readers)
         if renamed or lingering or not self._looked or not all(reader.is_same() for reader in self._readers):
             self._scan()
@@ -205,7 +205,7 @@ class Followed:
             reader.close()
 
     def _scan(self) -> None:
-        """Compare the files of the folder with those that are known."""
+        """Compare the files in the folder with the known ones."""
         first, self._looked = not self._looked and not self._known, True
         candidates = list(self._candidates())
         used: set[int] = set()
@@ -222,7 +222,7 @@ class Followed:
                     new.remove(copy)
                     present.append(place)
             for candidate in new:
-                # It is about to be truncated, or this is somebody's own copy of it, which nobody wants twice.
+                # A copy of an open file: made before truncating it, or by a user. Its lines must not be sent twice.
                 if candidate.path != self._path and any(r.is_copied_in(candidate.file) for r in self._readers):
                     continue
                 ignored = first and candidate.path != self._path
@@ -239,7 +239,7 @@ class Followed:
         self._settle(candidates, present)
 
     def _settle(self, candidates: list["_Candidate"], present: list[Place]) -> None:
-        """Remember what is there, and which file has the name; end with what is not there any more."""
+        """Store which files exist and which one has the name; finish the readers of truncated files without a copy."""
         for reader in self._readers:
             if reader.place not in present and not reader.is_same():
                 reader.finish()
@@ -255,7 +255,7 @@ class Followed:
         self._known = known
 
     def _match(self, candidate: "_Candidate") -> Place | None:
-        """Give the place in a file, if it is known, and what was read of it is still there."""
+        """Return the place of a known file that still has the content that was read."""
         for place in self._known:
             same = place.identity == candidate.identity and place.begins(candidate.head)
             if same and (place.ignored or candidate.status.st_size >= place.reached):
@@ -263,12 +263,12 @@ class Followed:
         return None
 
     def _is_wanted(self, candidate: "_Candidate", place: Place) -> bool:
-        """Say whether a file is to be opened: the one that has the name, and those that have more than was read."""
+        """Return whether to open a file: the one that has the name, and those with more data than was read."""
         more = candidate.path == self._path or candidate.status.st_size > place.reached
         return more and not place.ignored and self._reader(place) is None
 
     def _truncated(self, candidates: list["_Candidate"], present: list[Place]) -> list[Place]:
-        """Give the places in files that are there, but hold something else."""
+        """Return the places of files that exist but have other content now."""
         there = {candidate.identity for candidate in candidates}
         return [p for p in self._known if p not in present and not p.ignored and p.identity in there]
 
@@ -280,7 +280,7 @@ class Followed:
         return id(candidate.file)
 
     def _move(self, place: Place, copy: "_Candidate") -> int:
-        """Read on in a copy."""
+        """Continue in a copy of the file."""
         place.device, place.inode = copy.identity
         reader = self._reader(place)
         if reader is None:
@@ -289,7 +289,7 @@ class Followed:
         return id(copy.file)
 
     def _candidates(self) -> Iterator["_Candidate"]:
-        """Open the file that has the name and those that may have had it, in the order in which they were written."""
+        """Open the file that has the name and those that may have had it, oldest first."""
         found: dict[tuple[int, int], _Candidate] = {}
         for path in [self._path, *self._siblings()]:
             try:
@@ -319,14 +319,14 @@ class Followed:
         except OSError:
             return []
         names = [each for each in names if each != name and not _COMPRESSED.search(each)]
-        # app.log.err.1 is of app.log.err.
+        # app.log.err.1 belongs to app.log.err, not to app.log.
         own = [each for each in names if not _ROTATED.match(each[len(name) :])]
         bases = {*own, *(other for other in self._others if other.startswith(name))}
         return [self._path.with_name(each) for each in names if not any(map(each.startswith, bases))]
 
 
 def _copy_of(place: Place, candidates: list[_Candidate]) -> _Candidate | None:
-    """Find a copy of what was read of a file."""
+    """Return the candidate that is a copy of what was read from a file, if any."""
     for candidate in candidates:
         another = candidate.identity != place.identity and candidate.status.st_size >= place.reached
         if another and place.length and place.begins(candidate.head):

@@ -1,4 +1,4 @@
-"""The key that headers are sealed with (section 10.6): from a file or the environment, never from an argument."""
+"""The keys that seal headers (PipeStream, section 10.6): from a file or the environment, never from an argument."""
 
 import os
 import re
@@ -11,12 +11,13 @@ _MOST = 16
 
 
 def header_key(file: str | os.PathLike[str] | None) -> str | None:
-    """Give the keys in a file, else those of ``PENSTOCK_HEADER_KEY``; ``None`` where neither is there.
+    """Return the keys in a file, else those in ``PENSTOCK_HEADER_KEY``; ``None`` if there are none.
 
-    Each line is a key of 64 hex digits. The first one seals, all of them open.
+    Each line is a key of 64 hex digits. The first one seals headers; all of them open headers.
 
     Raises:
-        ValueError: Where the file cannot be read or is empty, or a line is no key; it says where, and shows no key.
+        ValueError: The file cannot be read or is empty, or a line is not a key. The message names the place, but
+            contains no key.
     """
     if file is None:
         where, text = "PENSTOCK_HEADER_KEY in the environment", os.environ.get("PENSTOCK_HEADER_KEY", "")

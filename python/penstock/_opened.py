@@ -1,4 +1,4 @@
-"""What is opened at its first use, in each process anew."""
+"""Open an object at its first use, separately in each process."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 class Opened(Generic[_T]):
-    """Opens something when it is wanted. Nothing that is native survives a fork, so whoever was forked opens its own.
+    """Opens an object when it is first used. Native objects do not survive a fork, so a forked process opens its own.
 
     >>> numbers = iter(range(10))
     >>> opened = Opened(lambda: next(numbers))
@@ -21,13 +21,13 @@ class Opened(Generic[_T]):
     __slots__ = ("_found", "_open", "_process")
 
     def __init__(self, open: Callable[[], _T]) -> None:  # noqa: A002 - what it does
-        """Take what opens it."""
+        """Keep the function that opens the object."""
         self._open = open
         self._found: _T | None = None
         self._process = 0
 
     def get(self) -> _T:
-        """Give what is open in this process."""
+        """Return the object of this process; open it if necessary."""
         if self._found is None or self._process != os.getpid():
             self._found = self._open()
             self._process = os.getpid()

@@ -1,9 +1,9 @@
-"""Reads PDFs in a child process; the parent's side of ``penstock._pdf_worker``, called by the Rust core.
+"""Read PDFs in child processes: the parent's side of ``penstock._pdf_worker``, called by the Rust core.
 
-A child is used for one PDF at a time and for many one after the other. A PDF of many pages has two, which take turns
-and read ahead of what was asked for. One that is late, crashes or runs out of memory is killed, the page it was at
-fails with the reason, and its next page gets a fresh child. After a fork the children stay with the parent: the forked
-process starts its own.
+A child reads one PDF at a time, and many one after another. A PDF of many pages uses two children, which read alternate
+pages ahead of the requests. A child that is late, crashes or runs out of memory is killed; its current page fails with
+the reason, and the next page gets a new child. After a fork the children stay with the parent, and the forked process
+starts its own.
 """
 
 import atexit
@@ -23,24 +23,25 @@ from contextlib import suppress
 __all__ = ["HEADER", "PdfError", "PdfPages", "open_pdf"]
 
 HEADER = struct.Struct(">cI")
-"""What a frame begins with: its tag, and how many bytes follow."""
+"""The header of a frame: its tag and the number of bytes that follow."""
 
 _START_SECONDS = 30.0
-"""How long a child may take to start, on top of the time for its first request."""
+"""The time in which a child must start, in addition to the time for its first request."""
 _KEPT = 4
-"""How many idle children are kept for the next PDF."""
+"""The most idle children that are kept for the next PDF."""
 _MANY_PAGES = 16
-"""A PDF of so many pages is read by two children, and ahead: to open it twice costs less than that gains."""
+"""The fewest pages for which a PDF is read by two children, and ahead: then that saves more than opening it twice
+costs."""
 _AHEAD = 4
-"""How many pages a child is asked for at once then."""
+"""The number of pages that are then requested from a child at once."""
 _RECYCLED_AFTER = 500
-"""After so many PDFs a child is replaced: pdfium's memory is fragmented by then."""
+"""The number of PDFs after which a child is replaced, because pdfium's memory is fragmented by then."""
 _DOCUMENT_FACTOR = 10
-"""A whole PDF may take this many times longer than one page may."""
+"""How many times longer than one page a whole PDF may take."""
 _MALLOC = "glibc.malloc.trim_threshold=67108864:glibc.malloc.top_pad=16777216:glibc.malloc.tcache_count=1024"
-"""Pdfium makes and frees small objects by the million: a tenth of its time goes where the allocator keeps more."""
+"""Pdfium makes and frees millions of small objects: it needs a tenth less time if the allocator keeps more memory."""
 _MAX_CRASHES = 3
-"""After so many dead children the rest of a PDF is given up."""
+"""The number of dead children after which the rest of a PDF is given up."""
 
 
 class PdfError(Exception):
@@ -48,16 +49,16 @@ class PdfError(Exception):
 
 
 class _Died(Exception):
-    """The child is gone, or has been killed; the text is the reason."""
+    """The child has died or was killed; the text is the reason."""
 
 
 class _Child:
-    """A running child process, and the frames it speaks."""
+    """A running child process, with which frames are exchanged."""
 
     def __init__(self) -> None:
         if not sys.executable:
             raise PdfError("no PDF reader: this Python does not know its executable")
-        # -P keeps the working folder out of the child's path; what the parent imports from goes by PYTHONPATH.
+        # -P keeps the working folder out of the child's path; PYTHONPATH passes the parent's own path.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
         environment.setdefault("GLIBC_TUNABLES", _MALLOC)
         try:
@@ -83,7 +84,7 @@ class _Child:
         _children.add(self)
 
     def send(self, tag: bytes, body: bytes) -> None:
-        """Send one request. Those for a few pages may wait in the pipe."""
+        """Send one request. Requests for a few pages may wait in the pipe."""
         requests = self.process.stdin
         if requests is None:
             raise _Died("the PDF reader is gone")
@@ -96,7 +97,7 @@ class _Child:
             raise
 
     def answer(self, limit: int, seconds: float) -> tuple[bytes, bytes]:
-        """Wait for the next answer, of at most ``limit`` bytes; kill the child when it is late."""
+        """Wait for the next answer, of at most ``limit`` bytes; kill the child if it is late."""
         deadline = time.monotonic() + seconds + (_START_SECONDS if self.fresh else 0)
         try:
             answer, data = self._frame(limit, deadline)
@@ -109,7 +110,7 @@ class _Child:
         except (OSError, EOFError):
             raise _Died(self._epitaph()) from None
         except BaseException:
-            # Ctrl-C, for example: the answer is still on its way, so the child cannot be used again.
+            # Ctrl-C, for example: the answer has yet to arrive, so the child cannot be reused.
             self.kill()
             raise
         self.fresh = False
@@ -119,7 +120,7 @@ class _Child:
         return answer, data
 
     def close_pdf(self) -> None:
-        """Let go of the PDF, without waiting for that."""
+        """Ask the child to close the PDF, without waiting for the answer."""
         self.send(b"C", b"")
         self._unwanted += 1
 
@@ -156,7 +157,7 @@ class _Child:
         return f"the PDF reader ended with code {code}"
 
     def kill(self, *, wait_first: bool = False) -> None:
-        """End the process and forget it. ``wait_first`` lets one that is dying say how."""
+        """Kill the process and forget it. With ``wait_first`` a dying process can first end with its own exit code."""
         if wait_first:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(1)
@@ -165,7 +166,7 @@ class _Child:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the pipes; the process, if there is one, ends by that."""
+        """Close the pipes, which ends the process if it still runs."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -203,12 +204,12 @@ def _give_back(child: _Child) -> None:
 
 
 def _after_fork() -> None:
-    """Leave the children to the parent: a copy of their pipes here would keep them alive after it."""
+    """Leave the children to the parent: copies of their pipes in this process would keep them alive after it."""
     global _lock
     _lock = threading.Lock()
     _idle.clear()
     for child in list(_children):
-        # It is not this process's to wait for, so Popen must not try when it is collected.
+        # It is not a child of this process, so Popen must not wait for it when it is collected.
         child.process.returncode = 0
         child.abandon()
 
@@ -223,7 +224,7 @@ atexit.register(_at_exit)
 
 
 class _Lane:
-    """A child that reads every ``step``-th page of a PDF, and what it was asked for."""
+    """A child that reads every ``step``-th page of a PDF, and the pages that were requested from it."""
 
     def __init__(self, first: int, step: int) -> None:
         self.child: _Child | None = None
@@ -240,7 +241,7 @@ class _Lane:
         self.child.send(b"O", request)
 
     def ask_ahead(self, request: bytes, last: int, ahead: int) -> None:
-        """Ask for the next pages, at most ``ahead`` at a time. That the child has died is told at its turn."""
+        """Request the next pages, at most ``ahead`` at a time. If the child has died, its next page reports it."""
         try:
             if self.child is None:
                 self.open(request)
@@ -252,7 +253,7 @@ class _Lane:
             self.fate = self.fate or died
 
     def lost(self, page: int) -> None:
-        """Forget the child, which is of no use after a page; the next one begins behind it."""
+        """Discard the child after it has failed at a page; the next child starts at the following page."""
         child, self.child, self.fate = self.child, None, None
         if child is not None and child.alive:
             child.kill()
@@ -285,7 +286,7 @@ class PdfPages:
             raise
         self.page_count: int = answer["pages"]
         self.metadata: dict[str, str] = answer["metadata"]
-        # One more than allowed is asked for at most: the dehydrator says that there are too many.
+        # Read at most one page more than allowed, so that the dehydrator notices that there are too many.
         self._last = min(self.page_count, max_pages + 1)
         self._ahead = 1
         if self._last >= _MANY_PAGES and (os.cpu_count() or 1) > 1:
@@ -313,7 +314,7 @@ class PdfPages:
         return data
 
     def next_page(self) -> str | None:
-        """Take the next page's text; ``None`` after the last one. A page that fails raises :class:`PdfError`."""
+        """Return the next page's text; ``None`` after the last one. A page that fails raises :class:`PdfError`."""
         if self._next >= self._last:
             self.close()
             return None
@@ -333,7 +334,7 @@ class PdfPages:
             raise PdfError(str(died)) from None
 
     def _page(self, lane: _Lane, index: int) -> str:
-        # The others have their requests, too, before anybody waits.
+        # All children have requests before this process waits for one of them.
         for each in self._lanes:
             each.ask_ahead(self._request, self._last, self._ahead)
         if lane.fate is not None:
@@ -342,20 +343,20 @@ class PdfPages:
             try:
                 self._opened(lane)
             except PdfError:
-                # The first one could open it, and this one cannot: what it was asked for makes no sense to it.
+                # The first child has opened the PDF, but this one cannot, so it cannot read its pages either.
                 lane.lost(index)
                 raise
         lane.asked.popleft()
         return self._answer(lane.child, self._max_text).decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Give the children back, for the next PDF."""
+        """Return the children to the pool for the next PDF."""
         for lane in self._lanes:
             child, lane.child = lane.child, None
             if child is None or not child.alive:
                 continue
             if lane.asked:
-                # It was left early, and nobody wants what the child still reads.
+                # The PDF was left early, and the child is still reading pages that are not needed.
                 child.kill()
                 continue
             try:
@@ -366,5 +367,5 @@ class PdfPages:
 
 
 def open_pdf(path: os.PathLike[str], max_memory: int, max_text: int, max_pages: int, page_seconds: float) -> PdfPages:
-    """Open the PDF at ``path``; :class:`PdfError` says why it cannot be read."""
+    """Open the PDF at ``path``; raise :class:`PdfError` with the reason if it cannot be read."""
     return PdfPages(path, max_memory, max_text, max_pages, page_seconds)

@@ -1,9 +1,9 @@
 """The child process that reads PDFs: ``python -m penstock._pdf_worker``, started by ``penstock._pdf`` alone.
 
-A broken PDF can crash pdfium, make it hang, or make it take all memory. So it runs here, apart, with limits of its
-own; its parent kills it when it is late, and starts another one. It takes text out and renders nothing.
+A broken PDF can crash pdfium, make it hang, or make it use all memory. So it runs in this separate process with its own
+limits; the parent kills it if it is late, and starts another one. It extracts text and renders nothing.
 
-Requests come on stdin, answers go to stdout, one answer for each request. Both are frames::
+Requests are read from stdin and answers are written to stdout, one for each request. Both are frames::
 
     +-------+----------------+----------------------+
     | tag 1 | length 4 (BE)  | length bytes        |
@@ -13,7 +13,7 @@ Requests come on stdin, answers go to stdout, one answer for each request. Both 
     P  page    4 bytes BE, counted from 0                  T the page's text in UTF-8 | E reason
     C  close   nothing                                      D JSON {}
 
-``X reason`` instead of any answer is the last one: this process ends.
+``X reason`` instead of any other answer is the last one: this process ends.
 """
 
 import gc
@@ -34,13 +34,13 @@ __all__: list[str] = []
 
 _MAX_REQUEST = 1 << 20
 _GRACE = 5.0
-"""How much later than its parent this process kills itself; it matters only when the parent is gone."""
+"""The seconds after the parent's timeout at which this process kills itself; needed only if the parent has died."""
 _EVERYWHERE = 1e7
-"""Half the side of the square whose text is taken, in points: text beside the page counts too."""
+"""Half the side, in points, of the square whose text is extracted: it includes text outside of the page."""
 
 
 def _read_frame(stream: BinaryIO, limit: int) -> tuple[bytes, bytes] | None:
-    """Read one frame; ``None`` at the end of the stream. A longer body than ``limit`` is a ``ValueError``."""
+    """Read one frame; return ``None`` at the end of the stream. A body longer than ``limit`` is a ``ValueError``."""
     header = stream.read(HEADER.size)
     if not header:
         return None
@@ -64,12 +64,12 @@ class _Refused(Exception):
 
 
 def _limit_memory(size: int) -> None:
-    """Allow that many bytes more than this process takes now."""
+    """Limit the address space to ``size`` bytes more than this process uses now."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123
             taken = int(statm.read().split()[0]) * resource.getpagesize()
     except OSError:
-        # No /proc: what Python and pdfium map before they read anything is far below this.
+        # No /proc: Python and pdfium map far less than this before they read anything.
         taken = 1 << 30
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = taken + size
@@ -77,12 +77,12 @@ def _limit_memory(size: int) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     except (OSError, ValueError):
-        # macOS refuses it at times; the limit of time still holds.
+        # macOS sometimes rejects the limit; the time limit still applies.
         return
 
 
 class _Reader:
-    """The PDF that is open, if one is."""
+    """The open PDF, if any, and the answers about it."""
 
     def __init__(self) -> None:
         self.pdf: pypdfium2.PdfDocument | None = None
@@ -90,7 +90,7 @@ class _Reader:
         self.seconds = 0.0
 
     def answer(self, tag: bytes, body: bytes) -> tuple[bytes, bytes]:
-        """Do what one request says."""
+        """Execute one request and return the answer."""
         if tag == b"P" and self.pdf is not None:
             return b"T", self._page(self.pdf, body)
         self._close()
@@ -140,7 +140,7 @@ class _Reader:
 def _text(page: pypdfium2.PdfPage) -> str:
     text_page = page.get_textpage()
     try:
-        # By area, because pdfium's other call knows no characters beyond U+FFFF.
+        # By area, because pdfium's other function does not support characters above U+FFFF.
         text = text_page.get_text_bounded(-_EVERYWHERE, -_EVERYWHERE, _EVERYWHERE, _EVERYWHERE, errors="replace")
     finally:
         text_page.close()
@@ -148,7 +148,7 @@ def _text(page: pypdfium2.PdfPage) -> str:
 
 
 def _arm(seconds: float) -> None:
-    """Let the kernel end this process if it is still at it then: its parent may be gone."""
+    """Have the kernel end this process if it takes too long, in case the parent has died; 0 disarms the timer."""
     signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE if seconds else 0)
 
 
@@ -172,7 +172,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
         except _Refused as refusal:
             tag, body = b"E", str(refusal).encode()
         except MemoryError:
-            # What is left of this process is not to be trusted; the parent sees why and starts another one.
+            # The state of this process is unreliable now; the parent receives the reason and starts another one.
             _write_frame(answers, b"X", b"the PDF reader ran out of memory, within its limit")
             return
         _arm(0)
@@ -180,7 +180,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _confine() -> None:
-    """Give up what reading a PDF does not need: Ctrl-C is the parent's, no core dumps, no files written."""
+    """Give up what reading a PDF does not need: no core dumps, no written files, and Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
@@ -189,10 +189,10 @@ def _confine() -> None:
 
 def _main() -> None:
     _confine()
-    # What is there now stays: without this each collection after a PDF would look through all modules again.
+    # Exclude the imported modules from garbage collection, which would otherwise scan them after each PDF.
     gc.freeze()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Nothing that some library prints may come between two frames.
+    # Output of a library must not get between two frames.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

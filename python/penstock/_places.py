@@ -1,8 +1,8 @@
-"""Places: what a URI names, read and written through ``pyarrow.fs``.
+"""Objects and prefixes that a URI names in an object store, read and written through ``pyarrow.fs``.
 
-A key is taken as it stands: nothing after the bucket's name is escaped. Credentials come from the environment, as each
-provider's own tools take them; options by the names below override it. The Rust core knows the same names
-(``storage.rs``), so one mapping serves documents, receipts and sinks alike.
+Keys are used literally: nothing after the bucket's name is unescaped. Credentials come from the environment variables
+that each provider's own tools use, unless options with the names below override them. The Rust core uses the same names
+(``storage.rs``), so one mapping serves documents, receipts and sinks.
 """
 
 import os
@@ -39,16 +39,16 @@ _REQUEST_SECONDS, _CONNECT_SECONDS = 60, 10
 
 
 def is_uri(text: str) -> bool:
-    """Whether it names something in a store, not a local file."""
+    """Return whether a str is the URI of a store, not a local path."""
     scheme, separator, _ = text.partition("://")
     return separator != "" and scheme.lower() in _STORES
 
 
 def local_path(text: str) -> str:
-    """Give the local path that a path or a ``file:`` URI names.
+    """Return the local path that a path or a ``file:`` URI names.
 
     Raises:
-        ValueError: It is a URI of another scheme or of another host.
+        ValueError: ``text`` is a URI of another scheme or of another host.
     """
     scheme = _SCHEME.match(text)
     if scheme is None or (scheme[1].lower() != "file" and not text[scheme.end() :].startswith("//")):
@@ -56,7 +56,7 @@ def local_path(text: str) -> str:
     if scheme[1].lower() != "file":
         stores = "" if is_uri(text) else f", and URIs of {', '.join(_OPTIONS)}"
         raise ValueError(f"{text}: only local paths and file: URIs{stores} can be read here")
-    # A "?" or "#" in the name of a file is escaped in a URI, so splitting loses nothing.
+    # A URI escapes "?" and "#" in the name of a file, so splitting loses nothing.
     uri = urlsplit(text)
     if uri.netloc not in ("", "localhost"):
         raise ValueError(f"{text}: a file: URI of another host cannot be read")
@@ -64,10 +64,10 @@ def local_path(text: str) -> str:
 
 
 def check_storage(storage: Mapping[str, str] | None, *uris: str | None) -> dict[str, str]:
-    """Give the options as a dictionary of their own.
+    """Return the options as a new dict, after checking them against the URIs.
 
     Raises:
-        ValueError: One of the URIs that are in a store has no such option, or no bucket.
+        ValueError: A URI of a store names no bucket, or its kind of store lacks one of the options.
     """
     options = dict(storage or {})
     for uri in uris:
@@ -89,7 +89,7 @@ def check_storage(storage: Mapping[str, str] | None, *uris: str | None) -> dict[
 
 @dataclass(frozen=True)
 class Place:
-    """A prefix, or an object, in a store."""
+    """A prefix or an object in a store."""
 
     uri: str
     filesystem: "FileSystem"
@@ -97,16 +97,16 @@ class Place:
 
     @classmethod
     def open(cls, uri: str, storage: Mapping[str, str] | None = None) -> "Place":
-        """Take what a URI names; nothing is asked of the store yet.
+        """Return the place that a URI names; no request is sent yet.
 
         Raises:
-            ValueError: The URI or an option is none.
-            OSError: The store's library does not take it.
+            ValueError: The URI or an option is invalid.
+            OSError: The store's library rejects them.
         """
         options = check_storage(storage, uri)
         scheme, _, rest = uri.partition("://")
         authority, _, key = rest.partition("/")
-        # A process keeps its file systems, but those of the process that it was forked off are useless in it.
+        # File systems are cached for each process, because they do not survive a fork.
         filesystem = _filesystem(os.getpid(), _STORES[scheme.lower()], authority, tuple(sorted(options.items())))
         match _STORES[scheme.lower()]:
             case "hdfs":
@@ -118,32 +118,32 @@ class Place:
         return cls(uri.rstrip("/"), filesystem, path.rstrip("/"))
 
     def __truediv__(self, name: str) -> "Place":
-        """Give what lies below by this name."""
+        """Return the place below this one with a given name."""
         return Place(f"{self.uri}/{name}", self.filesystem, f"{self.path}/{name}")
 
     @property
     def name(self) -> str:
-        """The last component."""
+        """The last component of the path."""
         return self.path.rpartition("/")[2]
 
     def info(self) -> "FileInfo":
-        """Ask the store what it is; ``OSError`` where it does not answer."""
+        """Request the object's metadata; raise ``OSError`` if the store does not answer."""
         return self.filesystem.get_file_info(self.path)
 
     def exists(self) -> bool:
-        """Whether it is an object."""
+        """Return whether it is an object."""
         from pyarrow.fs import FileType
 
         return bool(self.info().type == FileType.File)
 
     def is_folder(self) -> bool:
-        """Whether anything lies below it."""
+        """Return whether there is anything below it."""
         from pyarrow.fs import FileType
 
         return bool(self.info().type == FileType.Directory)
 
     def files(self, *, recursive: bool) -> "Iterator[FileInfo]":
-        """Give what lies below, in the order of the names; folders too unless ``recursive``."""
+        """Yield the entries below it in order of path; folders too, unless ``recursive``."""
         from pyarrow.fs import FileSelector, FileType
 
         found = self.filesystem.get_file_info(FileSelector(self.path, allow_not_found=True, recursive=recursive))
@@ -152,16 +152,16 @@ class Place:
         )
 
     def below(self, info: "FileInfo") -> "Place":
-        """Give what `files` has found."""
+        """Return the place of an entry that `files` has yielded."""
         name: str = info.path[len(self.path) + 1 :]
         return self / name
 
     def open_file(self) -> "NativeFile":
-        """Open it for reading anywhere; ``OSError`` where it cannot be read."""
+        """Open the object for reading with random access; raise ``OSError`` if it cannot be read."""
         return self.filesystem.open_input_file(self.path)
 
     def write(self, data: bytes) -> None:
-        """Put it there as a whole, or raise ``OSError``."""
+        """Write the object as a whole, or raise ``OSError``."""
         with self.filesystem.open_output_stream(self.path) as stream:
             stream.write(data)
 
@@ -198,7 +198,7 @@ def _amazon(options: dict[str, str]) -> "FileSystem":
         region=region,
         request_timeout=_REQUEST_SECONDS,
         connect_timeout=_CONNECT_SECONDS,
-        # One request for what is small.
+        # Small objects then need only one request.
         allow_delayed_open=True,
         **arguments,
     )

@@ -1,4 +1,4 @@
-"""How far files have been sent, kept on disk."""
+"""The positions up to which files have been sent, kept on disk."""
 
 import fcntl
 import json
@@ -15,48 +15,48 @@ from penstock.errors import LumberjackError
 __all__ = ["HEAD", "Place", "Positions"]
 
 HEAD = 1_024
-"""Bytes of a file's beginning, at most, that it is known by."""
+"""The most bytes at the beginning of a file by which it is recognized."""
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """How far a file was acknowledged. Names change and inodes are used again, so its beginning is known too."""
+    """The acknowledged position in a file. Names change and inodes are reused, so it also identifies the beginning."""
 
     device: int
     inode: int
     offset: int = 0
     length: int = 0
-    """Of how many bytes, the first ones, ``digest`` is."""
+    """The number of bytes at the beginning that ``digest`` covers."""
     digest: str = ""
-    """SHA-256, in hex; empty for none."""
+    """The SHA-256 of the beginning, in hex; empty for none."""
     ignored: bool = False
-    """It was there before the name was followed for the first time."""
+    """Whether the file existed under a rotated name before the name was followed for the first time."""
     read: int = field(default=0, repr=False)
-    """How far this process has read it; that is not kept."""
+    """The position up to which this process has read the file; not kept on disk."""
 
     @property
     def reached(self) -> int:
-        """How far nothing has to be read any more."""
+        """The position up to which nothing has to be read again."""
         return max(self.offset, self.read)
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Which file it is, as long as it is there."""
+        """The device and the inode, which identify the file as long as it exists."""
         return self.device, self.inode
 
     def learn(self, head: bytes) -> None:
-        """Remember the beginning."""
+        """Remember the beginning of the file."""
         self.length, self.digest = len(head), sha256(head).hexdigest()
 
     def begins(self, head: bytes) -> bool:
-        """Say whether a file with this beginning, of up to `HEAD` bytes, may be this one."""
+        """Return whether a file with this beginning, of up to `HEAD` bytes, may be this one."""
         return self.length == 0 or (len(head) >= self.length and sha256(head[: self.length]).hexdigest() == self.digest)
 
 
 class Positions:
-    """The places of files by the names that are followed, in a file of JSON that is replaced as a whole.
+    """The places of files by the names that are followed, in a JSON file that is replaced atomically.
 
-    Several processes may share it: each replaces what it follows, and leaves the rest.
+    Several processes may share the file: each replaces the names that it follows, and keeps the others.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -67,20 +67,20 @@ class Positions:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read it, if it is there.
+        """Read the file if it exists.
 
         Raises:
-            LumberjackError: It is not a file of positions.
+            LumberjackError: The file is not a file of positions.
         """
         self._path = path
         self._kept = self._read()
 
     def __getitem__(self, name: str) -> list[Place]:
-        """Give the places of a name: the file that has it, then those that had it."""
+        """Return the places of a name: first the file that has it now, then those that had it."""
         return self._kept.get(name, [])
 
     def keep(self, places: Mapping[str, Sequence[Place]]) -> None:
-        """Make the places of some names durable; the first of each is the file that has the name."""
+        """Make the places of some names durable. The first place of each name is the file that has it now."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked():
             self._kept = self._read() | {name: list(of_name) for name, of_name in places.items()}
@@ -94,7 +94,7 @@ class Positions:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold off others that keep their places in the same file."""
+        """Exclude other processes that keep their places in the same file."""
         with self._path.with_name(f"{self._path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -1,15 +1,15 @@
-"""Earlier receipts: how the one of a document is found, and what a new receipt takes over from it.
+"""Find the earlier receipt of a document, and carry over parts of it into a new receipt.
 
-A receipt's name depends on the document's bytes, so the receipt of an earlier version has another one. Beside the
-receipts there is a small file for each document, found by the document's name alone::
+A receipt's name depends on the document's bytes, so the receipt of an earlier version has another name. Next to the
+receipts there is a small file for each document, a pointer, which is found by the document's name alone::
 
     receipts/KEY.json
     receipts/.documents/HH/HASH.json    {"document": NAME, "key": KEY, "previous": KEY | null}
 
-HASH is the first 32 hex digits of the SHA-256 of the name, HH the first two of them; ``previous`` is the receipt that
-``KEY`` has replaced, where that has another name. The folder is made when somebody first asks for an earlier receipt,
-out of the receipts that are there, and kept up from then on. In a store, ``.documents/made`` says that all of them
-have been looked at.
+HASH is the first 32 hex digits of the SHA-256 of the name, HH the first two of them; ``previous`` is the key of the
+receipt that ``KEY`` has replaced, if it is another one. The folder is made from the existing receipts when an earlier
+receipt is first requested, and updated from then on. In a store, ``.documents/made`` marks that all receipts have been
+processed.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Which receipt of a document is the latest one, and which one was before it."""
+    """The keys of a document's latest receipt and of the one before it."""
 
     document: str
     key: str
@@ -44,12 +44,12 @@ class Pointer:
 
 
 class EarlierReceipts:
-    """A folder of receipts, or a prefix in a store, in which the receipt of a document is found by its name."""
+    """A folder of receipts, or a prefix in a store, in which receipts are found by the names of documents."""
 
     def __init__(self, folder: str | os.PathLike[str], storage: Mapping[str, str] | None = None) -> None:
-        """Take it as it is; nothing is looked for yet.
+        """Keep the folder or URI; nothing is read yet.
 
-        Raises ``ValueError`` for a URI or an option that is none.
+        Raises ``ValueError`` for an invalid URI or option.
         """
         text = os.fspath(folder)
         self._folder: Path | Place = Place.open(text, storage) if is_uri(text) else Path(text)
@@ -58,7 +58,7 @@ class EarlierReceipts:
         return self._folder.uri if isinstance(self._folder, Place) else str(self._folder)
 
     def prepare(self) -> None:
-        """Make the pointers if there are none yet, out of the receipts; this reads each of them once.
+        """Make the pointers if there are none yet, which reads each receipt once.
 
         Raises ``OSError`` if they cannot be written.
         """
@@ -68,13 +68,13 @@ class EarlierReceipts:
             if self._folder.is_dir():
                 _prepare_folder(self._folder)
             return
-        # Nothing is renamed in a store. Whoever finds no mark makes the same pointers once more.
+        # A store cannot rename atomically, so a mark is written last. Without it the same pointers are made again.
         found = [info for info in self._folder.files(recursive=False) if _is_receipt(info.base_name)]
         found.sort(key=lambda info: info.mtime_ns)
         receipts = [self._folder.below(info) for info in found]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             named = list(zip(pool.map(_document_of, receipts), receipts, strict=True))
-            # One after the other where they are of the same document.
+            # The receipts of one document are processed in order, those of different documents in parallel.
             latest: dict[str, list[str]] = {}
             for document, receipt in named:
                 if document is not None:
@@ -92,12 +92,12 @@ class EarlierReceipts:
         return there.is_dir() if isinstance(there, Path) else (there / _MARK).exists()
 
     def pointer(self, document: str) -> Pointer | None:
-        """Find the pointer of a document; ``None`` if it has none that can be read."""
+        """Return the pointer of a document; ``None`` if it has none that can be read."""
         pointer = _read(_path(self._folder / _FOLDER, document))
         return pointer if pointer is not None and pointer.document == document else None
 
     def pointers(self, start: str) -> Iterator[Pointer]:
-        """Give the pointers of all documents whose hashes begin with ``start``, two hex digits."""
+        """Yield the pointers of all documents whose hashes begin with ``start``, two hex digits."""
         there = self._folder / _FOLDER / start
         names = (
             [path.name for path in there.glob("*.json")]
@@ -109,9 +109,9 @@ class EarlierReceipts:
                 yield pointer
 
     def point(self, documents: Mapping[str, str]) -> None:
-        """Say which receipts are now the latest ones, documents by their keys; do nothing where there are no pointers.
+        """Make the given receipts the latest ones of their documents; do nothing if there are no pointers.
 
-        Raises ``OSError`` if one cannot be written.
+        ``documents`` maps keys to documents' names. Raises ``OSError`` if a pointer cannot be written.
         """
         if not documents or not self._has_pointers():
             return
@@ -120,13 +120,13 @@ class EarlierReceipts:
                 pass
 
     def load(self, key: str) -> dict[str, Any]:
-        """Read a receipt; ``FileNotFoundError`` if it is not there."""
+        """Read a receipt; raise ``FileNotFoundError`` if it does not exist."""
         return load_object(self._folder / f"{key}.json")
 
     def find(self, document: str) -> dict[str, Any] | None:
-        """Find the latest receipt of a document without looking at any other; ``None`` if there is none that is one.
+        """Return the latest receipt of a document without reading any other; ``None`` if there is no valid one.
 
-        A document without one that can be relied on is sent anew, which is never wrong.
+        A document without a valid receipt is sent again completely, which is never wrong.
         """
         pointer = self.pointer(document)
         if pointer is None:
@@ -145,7 +145,7 @@ def _prepare_folder(folder: Path) -> None:
         for path in sorted(receipts, key=lambda path: path.stat().st_mtime_ns):
             if (document := _document_of(path)) is not None:
                 _point(made, document, path.stem)
-        # Somebody else may have been faster; the folder is then the same.
+        # Another process may have been faster; then its folder has the same content.
         with suppress(OSError):
             made.rename(folder / _FOLDER)
     finally:
@@ -169,7 +169,7 @@ def _is_key(key: object) -> bool:
 
 
 def _path(folder: Path | Place, document: str) -> Path | Place:
-    """Where a document's pointer is, below the folder of pointers."""
+    """Return the path of a document's pointer below the folder of pointers."""
     name = hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return folder / name[:2] / f"{name}.json"
 
@@ -205,10 +205,10 @@ def _point(folder: Path | Place, document: str, key: str) -> None:
 
 
 class KeptScopes:
-    """Which scopes of an earlier receipt belong into a new one: those of which every entity is a part there, too."""
+    """The scopes of an earlier receipt that belong in a new one: those whose entities are all parts of it too."""
 
     def __init__(self, previous: Mapping[str, Any] | None) -> None:
-        """Take the earlier receipt, if there is one; then every part of the new one must be added."""
+        """Keep the earlier receipt, if there is one. After that, every part of the new receipt must be added."""
         self._previous: Iterable[Mapping[str, Any]] = () if previous is None else previous["scopes"]
         self._missing: dict[tuple[str, int], int] = {}
         self._entities: set[tuple[str, int, int]] = set()
@@ -222,8 +222,8 @@ class KeptScopes:
         self._sessions = {session for session, _ in self._missing} | {scope["session"] for scope in self._previous}
 
     def add(self, part: Mapping[str, Any]) -> None:
-        """Take a part of the new receipt."""
-        # What was set aside and has come again stays where it was counted, too.
+        """Add a part of the new receipt."""
+        # A part that was deferred and sent again also counts in the scope in which it was deferred.
         if (before := self._deferred.get(part.get("claim", ""))) is not None:
             self._missing[before] -= 1
             return
@@ -235,15 +235,15 @@ class KeptScopes:
             self._missing[place] -= 1
 
     def add_document(self, receipt: Mapping[str, Any]) -> None:
-        """Take the document itself."""
+        """Add the document itself."""
         if receipt["root"] is not None and receipt["session"] in self._sessions:
             self._entities.add((receipt["session"], *receipt["root"]))
 
     def scopes(self) -> Iterator[Mapping[str, Any]]:
-        """Give the scopes, as the earlier receipt has them."""
+        """Yield the scopes, as they are in the earlier receipt."""
         for scope in self._previous:
             missing = self._missing.get((scope["session"], scope["scope"]))
-            # An empty one is its container's.
+            # A scope without parts belongs to its container.
             if missing == 0 or (missing is None and (scope["session"], *scope["parent"]) in self._entities):
                 yield scope
 
@@ -251,7 +251,7 @@ class KeptScopes:
 def keep_outcome(
     receipt: dict[str, Any], previous: Mapping[str, Any] | None, parts: Callable[[], list[dict[str, Any]]]
 ) -> dict[str, Any]:
-    """Give a receipt the policy and the outcome of the earlier one, where the document itself stayed where it was."""
+    """Return a receipt with the policy and outcome of the earlier one, if the document itself was not sent again."""
     if previous is not None and (receipt["session"], receipt["root"]) == (previous["session"], previous["root"]):
         for name in ("policy", "outcome"):
             receipt.pop(name, None)
@@ -260,6 +260,6 @@ def keep_outcome(
         if receipt.get("outcome") == "PARTIAL" and all(
             part["status"] == "COMPLETE" for part in parts() if len(part["path"]) == 1
         ):
-            # What was set aside there has been done since.
+            # The parts that were deferred then are COMPLETE now.
             receipt["outcome"] = "RESOLVED"
     return receipt

@@ -1,6 +1,6 @@
-"""Shows how far something is: a bar on a terminal, lines elsewhere. The demo and `penstock.spark.progress` use it.
+"""Show progress: a bar on a terminal, lines elsewhere. The demo and `penstock.spark.progress` use it.
 
-What has arrived is read from the metrics that sinks serve, so it is what the sinks have, not what a sender believes.
+The numbers are read from the metrics of the sinks, so they count what has arrived, not what a sender assumes.
 """
 
 import re
@@ -26,7 +26,7 @@ _SERIES = re.compile(r'^penstock_pipestream_(\w+)_total(?:\{status="(\w+)"\})? (
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What sinks have received."""
+    """The numbers of documents, entities and bytes that sinks have received."""
 
     documents: int = 0
     """Root entities that are terminal."""
@@ -35,14 +35,14 @@ class Arrived:
     failed: int = 0
     """Entities that became FAILED."""
     bytes: int = 0
-    """Bytes of payloads that came whole."""
+    """Bytes of payloads that arrived completely."""
 
     def __add__(self, other: "Arrived") -> "Arrived":
-        """Add up what several sinks have."""
+        """Add the numbers of another sink."""
         return self._each(other, 1)
 
     def __sub__(self, other: "Arrived") -> "Arrived":
-        """Leave out what had come before."""
+        """Subtract earlier numbers."""
         return self._each(other, -1)
 
     def _each(self, other: "Arrived", sign: int) -> "Arrived":
@@ -55,13 +55,13 @@ class Arrived:
 
 
 class SinkMetrics:
-    """Reads the metrics of sinks, and counts from the moment at which it was made."""
+    """Reads the metrics of sinks, and counts from the moment at which the object was made."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
-        """Take what ``penstock pipestream serve --metrics`` serves at each HOST:PORT.
+        """Read the metrics that ``penstock pipestream serve --metrics`` serves at each HOST:PORT.
 
         Raises:
-            OSError: Where one does not answer.
+            OSError: A sink does not answer.
         """
         self._addresses = tuple(addresses)
         self._begun = time.monotonic()
@@ -69,7 +69,7 @@ class SinkMetrics:
         self.arrived = Arrived()
 
     def update(self) -> None:
-        """Read them. One that does not answer just now is asked again the next time."""
+        """Read the metrics again. If a sink does not answer, keep the earlier numbers."""
         try:
             self.arrived = self._read() - self._before
         except OSError:
@@ -79,7 +79,7 @@ class SinkMetrics:
         return sum((_scrape(address) for address in self._addresses), Arrived())
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Return the numbers and rates as one line."""
         seconds = max(time.monotonic() - self._begun, 0.001)
         entities = self.arrived.complete + self.arrived.failed
         return (
@@ -101,23 +101,23 @@ def _scrape(address: str) -> Arrived:
 
 
 class Stage(ABC):
-    """What is shown of one thing that takes a while."""
+    """The display of one stage of work."""
 
     @abstractmethod
     def advance(self, done: int, note: str = "", total: int | None = None) -> None:
-        """Say how many steps are done, and how many there are where that has become known."""
+        """Show the number of steps that are done, and the total if it has become known."""
 
     @abstractmethod
     def __enter__(self) -> None:
-        """Show it."""
+        """Start the display."""
 
     @abstractmethod
     def __exit__(self, *error: object) -> None:
-        """Show it no more."""
+        """End the display."""
 
 
 def show(console: Console, name: str, total: int | None, *, steps: bool = False) -> Stage:
-    """Make a bar, or lines where the console is no terminal. ``steps``: the total becomes known later."""
+    """Make a bar, or lines if the console is not a terminal. ``steps`` means that the total becomes known later."""
     if console.is_terminal:
         return _Bar(console, name, total, steps=steps or total is not None)
     return _Lines(console, name, total)
@@ -177,7 +177,7 @@ class _Lines(Stage):
 
 @contextmanager
 def following(update: Callable[[], None]) -> Iterator[None]:
-    """Call something again and again in a thread while the block, which waits for Spark, runs, and once at its end."""
+    """Call ``update`` repeatedly in a thread while the block, which waits for Spark, runs, and once at its end."""
     stop = threading.Event()
 
     def follow() -> None:

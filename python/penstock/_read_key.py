@@ -1,4 +1,4 @@
-"""The key of those who may read a sink or a spool: from a file or the environment, never from an argument."""
+"""The key for reading a sink or a spool: from a file or the environment, never from an argument."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,11 @@ _SHORTEST = 16
 
 
 def read_key(file: str | os.PathLike[str] | None) -> str | None:
-    """Give the key in a file, else that of ``PENSTOCK_KEY``; ``None`` where neither is there.
+    """Return the key in a file, else the one in ``PENSTOCK_KEY``; ``None`` if there is none.
 
     Raises:
-        ValueError: Where the file cannot be read or is empty, or the key is too short; it says where the key was.
+        ValueError: The file cannot be read or is empty, or the key has fewer than 16 bytes. The message names the place
+            of the key.
     """
     if file is None:
         where, key = "PENSTOCK_KEY in the environment", os.environ.get("PENSTOCK_KEY", "")

@@ -1,4 +1,4 @@
-"""What has changed between two receipts of a document, part by part."""
+"""Compare two receipts of a document, part by part."""
 
 import hashlib
 from collections import Counter
@@ -13,16 +13,16 @@ Kind = Literal["added", "changed", "removed", "unchanged"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One part in two receipts of the same document: what :func:`compare` gives."""
+    """One part in two receipts of the same document, as :func:`compare` yields it."""
 
     kind: Kind
-    """``changed``: other bytes, another type or another status. An index drops what is ``removed``."""
+    """``changed`` means different bytes, type or status. An index should delete parts that are ``removed``."""
     key: str
-    """The part's key, of :func:`part_key`: the same in every version of the document."""
+    """The part's key as of :func:`part_key`, the same in every version of the document."""
     path: tuple[str, ...]
-    """The way down to the part; empty for the document itself."""
+    """The names from the document's containers down to the part; empty for the document itself."""
     nth: int
-    """How many parts with that path come before it in its document; 0 unless names repeat."""
+    """The number of parts with the same path that precede it in the document; 0 unless names repeat."""
     old: Mapping[str, Any] | None
     """The part in the earlier receipt; ``None`` if it was added."""
     new: Mapping[str, Any] | None
@@ -30,9 +30,14 @@ class Change:
 
 
 def part_key(document: str, path: Sequence[str], nth: int = 0) -> str:
-    """Give the key of a part, 32 hex digits: of its document's name, its path, and its number among equal paths.
+    """Return the key of a part, 32 hex digits.
 
-    It does not depend on any bytes, so rows of an index keep it when the document changes.
+    The key does not depend on any content, so the rows of an index keep it when the document changes.
+
+    Args:
+        document: The document's name.
+        path: The part's path in the document.
+        nth: The number of parts with the same path that precede it; by default 0.
 
     >>> part_key("a.zip", ["b.txt"]) == part_key("a.zip", ["b.txt"], 1)
     False
@@ -46,10 +51,15 @@ def part_key(document: str, path: Sequence[str], nth: int = 0) -> str:
 
 
 def compare(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[Change]:
-    """Compare two receipts of one document, as :func:`penstock.receipts.load` gives them.
+    """Compare two receipts of one document, as :func:`penstock.receipts.load` returns them.
 
-    Without ``old`` all is added, without ``new`` all is removed. The parts of the later receipt come first, in its
-    order, the document itself before them; then those that are gone.
+    Args:
+        old: The earlier receipt; if None, every part is ``added``.
+        new: The later receipt; if None, every part is ``removed``.
+
+    Yields:
+        A change for the document itself, then one for each part of the later receipt in its order, then one for each
+        removed part.
 
     >>> receipt = {"document": "a", "sha256": "00", "status": "COMPLETE", "parts": []}
     >>> [(change.kind, change.path) for change in compare(receipt, receipt)]

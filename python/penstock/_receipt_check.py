@@ -1,4 +1,4 @@
-"""What a receipt of the right form says, compared with itself and with the sink."""
+"""Compare a well-formed receipt with itself and with the sink."""
 
 import json
 import re
@@ -18,15 +18,15 @@ _KEY = re.compile(r"[0-9a-f]{32}")
 _NO_BYTES = "0" * 64
 _DOCUMENT = -1
 _MAX_MESSAGE = 65_536
-# Why a receiver sets a part aside, or leaves it out, only its own log says.
+# The reason why a receiver defers or skips a part is only in the receiver's log; the sender writes these texts instead.
 _UNSAID = {"DEFERRED": "set aside by the receiver", "SKIPPED": "left out by the receiver"}
 
 
 class Verification:
-    """One receipt against one sink. The parts' tree is rebuilt from their order and the lengths of their paths."""
+    """The verification of one receipt against one sink. The tree is rebuilt from the parts' order and path lengths."""
 
     def __init__(self, receipt: Mapping[str, Any], stem: str, sink: Sink) -> None:
-        """Take a receipt of the right form; ``stem`` is its file's name without ``.json``."""
+        """Prepare the verification of a well-formed receipt; ``stem`` is its file's name without ``.json``."""
         self._receipt = receipt
         self._stem = stem
         self._sink = sink
@@ -46,7 +46,7 @@ class Verification:
         self._used = Counter((part["session"], part["scope"]) for part in self._parts)
 
     def differences(self) -> Iterator[Difference]:
-        """Give every difference, the receipt's own contradictions first."""
+        """Yield every difference, contradictions within the receipt first."""
         yield from self._check_digests()
         yield from self._check_uri()
         broken = list(self._check_tree())
@@ -99,7 +99,7 @@ class Verification:
             yield Difference.of_receipt("uri", f"that of entity {root} in {self._receipt['session']}", uri)
 
     def _check_tree(self) -> Iterator[Difference]:
-        """Find each part's parent: the last part before it that lies one less deep."""
+        """Find each part's parent: the last part before it that is one level higher."""
         way: list[int] = []
         for index, part in enumerate(self._parts):
             depth = len(part["path"])
@@ -139,9 +139,9 @@ class Verification:
         yield from self._check_outcome()
 
     def _is_content(self, index: int) -> bool:
-        """Whether the policy makes a container COMPLETE, by all its children or by those of its own session.
+        """Return whether the policy makes a container COMPLETE, by all its children or by those of its own session.
 
-        A session that takes some parts up again counts only those.
+        A session that sends some parts again counts only those.
         """
         children = self._children.get(index, [])
         own = [child for child in children if self._parts[child]["session"] == self._entry(index)["session"]]
@@ -151,7 +151,7 @@ class Verification:
         )
 
     def _check_outcome(self) -> Iterator[Difference]:
-        """Check what the policy made of the document."""
+        """Check the outcome of the document under its policy."""
         receipt = self._receipt
         if ("policy" in receipt) != ("outcome" in receipt):
             name, other = ("outcome", "policy") if "policy" in receipt else ("policy", "outcome")
@@ -166,7 +166,7 @@ class Verification:
             yield Difference.of_receipt("outcome", expected, receipt["outcome"], "counted from the parts")
 
     def _check_claim(self, index: int) -> Iterator[Difference]:
-        """Check that what was set aside has a claim check, and find where what came again had been set aside."""
+        """Check that a deferred part has a claim check, and find where a part that was sent again had been deferred."""
         entry, name = self._entry(index), self._name(index)
         claim = entry.get("claim")
         if entry["status"] == "DEFERRED":
@@ -184,7 +184,7 @@ class Verification:
                         yield from self._check_set_aside(index, line["file"])
 
     def _is_settled(self, index: int) -> bool:
-        """Whether a part is COMPLETE where it was set aside: a worker has done its work, and the sink keeps that."""
+        """Return whether a deferred part has become COMPLETE in place, because a worker has settled its claim check."""
         entry = self._entry(index)
         claim = entry.get("claim")
         if claim is None or entry["status"] != "COMPLETE" or not self._sink.is_settled(entry["session"], claim):
@@ -195,14 +195,14 @@ class Verification:
         return any(self._is_set_aside(index, line) for line in lines)
 
     def _released_as(self, index: int) -> str:
-        """Give the status that a part had when its scope was released."""
+        """Return the status that a part had when its scope was released."""
         return "DEFERRED" if self._is_settled(index) else str(self._parts[index]["status"])
 
     def _is_complete(self, index: int) -> bool:
         return bool(self._parts[index]["status"] == "COMPLETE")
 
     def _check_ids(self, index: int) -> Iterator[Difference]:
-        """Check that what was sent has its IDs and attempts, and what was not sent has none."""
+        """Check that a part that was sent has IDs and attempts, and one that was not sent has none."""
         entry, name = self._entry(index), self._name(index)
         sent = entry["scope"] is not None and entry["entity"] is not None
         if (entry["scope"] is None) != (entry["entity"] is None):
@@ -214,14 +214,14 @@ class Verification:
         file = entry["file"]
         if file is None:
             return
-        # What failed only because a part of it did has arrived itself.
+        # A container that failed only because of a child has arrived itself.
         if entry["status"] != "COMPLETE" and all(map(self._is_complete, self._children.get(index, ()))):
             yield Difference.of_receipt(f"{name}file", None, file, f"the status is {entry['status']}")
         if file_ids(file) != (entry["session"], entry["scope"], entry["entity"]):
             yield Difference.of_receipt(f"{name}file", f"{entry['session']}/{entry['scope']}/{entry['entity']}", file)
 
     def _check_scopes(self) -> Iterator[Difference]:
-        """Find out whose children each scope has, and compare it with them."""
+        """Find the parent of each scope, and compare the scope with that parent's children."""
         places: dict[tuple[str, int, int], list[int]] = {}
         for index in range(len(self._parts) - 1, _DOCUMENT - 1, -1):
             entry = self._entry(index)
@@ -253,7 +253,7 @@ class Verification:
                 break
 
     def _place_apart(self, scopes: list[tuple[int, Mapping[str, Any]]]) -> Iterator[Difference]:
-        """Place scopes below entities that are no parts: each stands for a container, in a session of some children."""
+        """Match scopes whose parent is not a part: it stands for a container, in the session of some children."""
         members: dict[tuple[str, int], list[int]] = {}
         for index, part in enumerate(self._parts) if scopes else ():
             if part["scope"] is not None:
@@ -273,13 +273,13 @@ class Verification:
         return Difference.of_receipt(f"scopes[{number}].parent", "the document or a part of it", scope["parent"])
 
     def _stands_for(self, scope: Mapping[str, Any], owner: int, children: list[int]) -> bool:
-        """Whether the sink's log has a scope's parent as a stand-in of the container ``owner``."""
+        """Return whether, by the sink's log, a scope's parent stands for the container ``owner``."""
         redeemed = self._redeemed.get((scope["session"], scope["scope"]), {})
         released = [self._released_as(child) for child in children]
         complete = released.count("COMPLETE")
         statuses = {"COMPLETE" if len(children) + len(redeemed) == complete else "FAILED"}
         if "policy" in self._receipt or redeemed or any(map(self._is_settled, children)):
-            # What the policy was then, the receipt does not say.
+            # The receipt does not contain the policy of that time.
             statuses.add("COMPLETE")
         for line in self._sink.log(scope["session"]).lines(*scope["parent"]):
             metadata = line.get("metadata")
@@ -288,28 +288,28 @@ class Verification:
                 and metadata.get("pipestream.child-scope") == str(scope["scope"])
                 and metadata.get("penstock.document") == self._disguise.document
                 and _list(metadata.get("penstock.path")) == self._disguise.path(self._entry(owner)["path"])
-                # An earlier session may have had more children there, which the scope's own digest would show.
+                # An earlier session may have had more children there; the scope's digest would show that.
                 and (line.get("status") in statuses or self._is_set_aside(owner, line))
             ):
                 return True
         return False
 
     def _is_set_aside(self, index: int, line: Mapping[str, Any]) -> bool:
-        """Whether a line says that a part was set aside that has come again under its claim check."""
+        """Return whether a line records that a part was deferred under its claim check."""
         claim = self._entry(index).get("claim")
         return claim is not None and (line.get("status"), line.get("claim")) == ("DEFERRED", claim)
 
     def _lies_elsewhere(self, child: int, scope: Mapping[str, Any]) -> bool:
-        """Whether a part is rightly in another scope than its container's own."""
+        """Return whether a part is legitimately in a scope other than its container's."""
         part = self._parts[child]
         if (part["session"], part["scope"]) == (scope["session"], scope["scope"]):
             return False
         return child in self._groups or self._is_kept(child)
 
     def _is_kept(self, index: int) -> bool:
-        """Whether a part stayed where an earlier session had put it, together with others that are no parts any more.
+        """Return whether a part stayed in a scope of an earlier session with entities that are no longer parts.
 
-        A scope all of whose entities are parts must be listed, so such a part has no place here.
+        A scope whose entities are all parts must be listed in the receipt, so its parts do not count as kept.
         """
         if index not in self._kept:
             part = self._parts[index]
@@ -349,7 +349,7 @@ class Verification:
         if scope["depth"] != depth:
             yield Difference.of_receipt(f"{name}.depth", depth, scope["depth"])
         padding = scope.get("padding", [])
-        # What was set aside there and came again elsewhere was DEFERRED when the scope was released.
+        # A part that was deferred here and sent again elsewhere was DEFERRED when the scope was released.
         redeemed = self._redeemed.get((scope["session"], scope["scope"]), {})
         released = [*map(self._released_as, members), *(each["status"] for each in padding)]
         statuses = released + ["DEFERRED"] * len(redeemed)
@@ -370,7 +370,7 @@ class Verification:
         yield from self._check_padding(name, scope)
 
     def _check_padding(self, name: str, scope: Mapping[str, Any]) -> Iterator[Difference]:
-        """Find what a receipt calls padding in the sink's log, as such."""
+        """Check that the sink's log has each padding entity of a scope as padding."""
         for index, padding in enumerate(scope.get("padding", [])):
             for line in self._sink.log(scope["session"]).lines(scope["scope"], padding["entity"]):
                 metadata = line.get("metadata")
@@ -402,7 +402,7 @@ class Verification:
             return
         digest, length = found
         if (of_object := self._promise(index, digest)) is not None:
-            # The sink has a message that stands for the bytes.
+            # The sink has a reference message instead of the bytes.
             digest, length = of_object["sha256"], of_object["bytes"]
         if length != entry["bytes"]:
             yield Difference.of_sink(f"{name}bytes", entry["bytes"], length, f"counted in {file}")
@@ -410,7 +410,7 @@ class Verification:
             yield Difference.of_sink(f"{name}sha256", entry["sha256"], digest, f"computed from {file}")
 
     def _promise(self, index: int, digest: str) -> dict[str, Any] | None:
-        """Tell what the message says that the sink has instead of an entity's bytes, if it has one of that digest."""
+        """Return the contents of the reference message with a given digest that replaces an entity's bytes, if any."""
         entry = self._entry(index)
         for line in self._sink.log(entry["session"]).lines(entry["scope"], entry["entity"]):
             if (line.get("file"), line.get("sha256")) == (entry["file"], digest) and "reference" in line:
@@ -418,7 +418,7 @@ class Verification:
         return None
 
     def _check_line(self, index: int) -> Iterator[Difference]:
-        """Compare with the entity's line in the sink's log; an ID may have had more than one use."""
+        """Compare an entity with its line in the sink's log; if the ID was reused, with the line that fits best."""
         entry = self._entry(index)
         if entry["entity"] is None:
             yield Difference.of_receipt(f"{self._name(index)}entity", "an entity", None, "it was never sent")
@@ -444,7 +444,7 @@ class Verification:
             yield Difference.of_sink(name + "attempts", entry["attempts"], attempts, why)
         metadata = line.get("metadata")
         if line.get("layer") is None or not isinstance(metadata, dict):
-            # Its header never came: a part that failed before it was sent.
+            # Its header never arrived: the part failed before it was sent.
             if entry["status"] == "COMPLETE":
                 yield Difference.of_sink(name + "status", "COMPLETE", "no header of it", why)
             return
@@ -452,13 +452,13 @@ class Verification:
         parent = None if index == _DOCUMENT else self._entry(self._parents[index])["entity"]
         if index in self._groups:
             parent = self._groups[index]["parent"][1]
-        # Where a part was kept, its path alone says where it lay: its container is another entity by now.
+        # A kept part is identified by its path alone, because its container is another entity now.
         if expected.pop("parent") != parent and not self._kept.get(index, False):
             yield Difference.of_sink(name + "entity", _child_of(parent), _child_of(line.get("parent")), why)
         actual = {**entry, "document": self._disguise.document, "path": self._disguise.path(entry["path"])}
         actual["type"] = None if index == _DOCUMENT else self._disguise.type(entry["type"])
         if index == _DOCUMENT:
-            # A receipt does not say the document's type.
+            # A receipt does not contain the document's type.
             del expected["type"]
             yield from self._compare_envelope(line, metadata)
             if (expected["document"], expected["path"]) != (self._disguise.document, []):
@@ -469,7 +469,7 @@ class Verification:
         yield from self._compare_scope(index, metadata.get("pipestream.child-scope"))
 
     def _compare_envelope(self, line: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Difference]:
-        """Compare which document it is, and whose (section 7.1). Of what an earlier version sent, neither says so."""
+        """Compare the document ID and the owner (PipeStream, section 7.1). Earlier versions recorded neither."""
         owner = None if self._disguise.owner is None else dict(self._disguise.owner)
         found = envelope(metadata, line.get("entity"))
         for where_, (doc_id, whose) in {
@@ -482,7 +482,7 @@ class Verification:
                 yield Difference.of_sink("owner", owner, whose, where_)
 
     def _compare_file(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
-        """Compare the payload's name. That of a part set aside is the sink's own affair, but not its bytes."""
+        """Compare the claim check and the payload's name. For a deferred part only the bytes matter, not the name."""
         entry, name, file = self._entry(index), self._name(index), line.get("file")
         claim, metadata = entry.get("claim"), line.get("metadata")
         logged = line.get("claim")
@@ -496,7 +496,7 @@ class Verification:
             yield Difference.of_sink(name + "file", entry["file"], file, "in its log")
 
     def _check_set_aside(self, index: int, file: str) -> Iterator[Difference]:
-        """Check the bytes that a sink has stored of a part before it was set aside."""
+        """Check the bytes that a sink has stored for a part that was deferred."""
         entry, name = self._entry(index), self._name(index)
         found = self._sink.digest(file) if is_file(file) else "that is no name of a payload"
         self._set_aside.append(file)
@@ -506,7 +506,7 @@ class Verification:
             yield Difference.of_sink(f"{name}sha256", entry["sha256"], found[0], f"computed from {file}")
 
     def _compare_scope(self, index: int, logged: object) -> Iterator[Difference]:
-        """Compare the scope of an entity's children with what its header said."""
+        """Compare the scope of an entity's children with its header in the log."""
         number, scope = self._scopes.get(index, (None, None))
         if scope is None:
             if logged is not None:
@@ -517,12 +517,12 @@ class Verification:
     def _expected(
         self, entry: Mapping[str, Any], line: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Give what a log's line with a header says, in the receipt's fields."""
+        """Return the values of a log line with a header, by the receipt's fields."""
         expected: dict[str, Any] = {"parent": line.get("parent"), "type": line.get("content_type")}
         expected["document"] = metadata.get("penstock.document")
         expected["path"] = _list(metadata.get("penstock.path"))
         if metadata.get("pipestream.dehydrated") == "1":
-            # Its own bytes need not have travelled; the header says what they were.
+            # The container's own bytes may not have been sent; the header describes them.
             expected["sha256"] = metadata.get("penstock.sha256")
             expected["bytes"] = _integer(metadata.get("pipestream.original-length"))
         elif line.get("status") == "COMPLETE":
@@ -532,7 +532,7 @@ class Verification:
         return expected
 
     def _compare_reason(self, index: int, line: Mapping[str, Any]) -> Iterator[Difference]:
-        """Compare the reasons: the log has the error's name before it, and none where only a child failed."""
+        """Compare the reasons. The log has the error's name before it, and no reason if only a child failed."""
         entry, logged = self._entry(index), line.get("reason")
         if entry["reason"] is None or not isinstance(logged, str) or self._disguise.hides_reasons:
             return
@@ -545,7 +545,7 @@ class Verification:
             yield Difference.of_sink(f"{self._name(index)}reason", entry["reason"], logged, "in its log")
 
     def _check_folders(self) -> Iterator[Difference]:
-        """Look for files that nobody has listed, in every scope of the receipt."""
+        """Find files that are not listed, in every scope of the receipt."""
         own: dict[str, set[str]] = {}
         scopes = {(self._document["session"], self._document["scope"]): False}
         for entry in (self._document, *self._parts):
@@ -572,7 +572,7 @@ class Verification:
                 if exclusive and folder in own:
                     extra = [name for name in self._sink.others(folder) if name not in own[folder]]
                 else:
-                    # A root scope, or another use of the ID: what the log lists belongs to other documents.
+                    # A root scope, or another use of the ID: the files in the log belong to other documents.
                     extra = self._sink.strangers(folder)
                 for name in extra:
                     yield Difference.of_sink(f"{folder}/{name}", "nothing", "a file")

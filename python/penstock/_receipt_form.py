@@ -1,6 +1,6 @@
-"""The form of a receipt: which fields there are, and what each may hold. Nothing here looks at a sink.
+"""The form of a receipt: its fields and their permitted values. Nothing here reads a sink.
 
-A receipt is judged as hostile input: whatever is wrong with it becomes a :class:`Difference`, never a traceback.
+A receipt is treated as hostile input: every error in it becomes a :class:`Difference`, never a traceback.
 """
 
 import json
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 MAX_RECEIPT = 2 << 30
-"""A receipt of more bytes is not read."""
+"""The largest receipt that is read, in bytes."""
 
 _HEX_16 = re.compile(r"[0-9a-f]{16}")
 _HEX_32 = re.compile(r"[0-9a-f]{32}")
@@ -39,10 +39,10 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it must be: the sink has not what the receipt says, or the receipt contradicts itself.
+    """A difference: the sink does not have what the receipt states, or the receipt is malformed or contradicts itself.
 
-    ``expected`` is what the other one is held to, ``found`` is what is judged. A sink is judged by the receipt; a
-    receipt is judged by its form, and by what follows from the rest of it.
+    A sink is compared with the receipt. A receipt is compared with the required form, and with what follows from its
+    other fields.
 
     >>> Difference.of_sink("bytes", 16, 17, "counted in the file").text
     'bytes: the receipt says 16, the sink has 17 (counted in the file)'
@@ -51,23 +51,23 @@ class Difference:
     """
 
     field: str
-    """Where in the receipt, ``parts[3].sha256`` for example, or the file in the sink."""
+    """The field in the receipt, for example ``parts[3].sha256``, or the file in the sink."""
     expected: Any
-    """What the receipt says, of a difference in the sink; what the receipt must say, of one in the receipt itself."""
+    """The value in the receipt if the sink differs; the required value if the receipt itself is wrong."""
     found: Any
-    """What the sink has, of a difference in the sink; what the receipt says, of one in the receipt itself."""
+    """The value in the sink if the sink differs; the value in the receipt if the receipt itself is wrong."""
     text: str
-    """All of it in one line; as `penstock.receipts` gives it, the document's name stands before it."""
+    """The whole difference in one line. Those that `penstock.receipts` returns begin with the document's name."""
 
     @classmethod
     def of_sink(cls, field: str, expected: object, found: object, why: str = "") -> "Difference":
-        """Make one of a sink that has not what the receipt says."""
+        """Make the difference of a sink that does not have what the receipt states."""
         text = f"{field}: the receipt says {shorten(expected)}, the sink has {shorten(found)}"
         return cls(field, expected, found, text + _because(why))
 
     @classmethod
     def of_receipt(cls, field: str, expected: object, found: object, why: str = "") -> "Difference":
-        """Make one of a receipt that may not say what it says, whatever the sink has."""
+        """Make the difference of a receipt that is wrong in itself, whatever the sink has."""
         text = f"{field}: must be {shorten(expected)}, but the receipt says {shorten(found)}"
         return cls(field, expected, found, text + _because(why))
 
@@ -77,24 +77,24 @@ def _because(why: str) -> str:
 
 
 class Malformed(Exception):
-    """The receipt cannot be read at all; the text says why."""
+    """The receipt cannot be parsed at all; the text is the reason."""
 
 
 def shorten(value: object) -> str:
-    """Show a value in one line of bounded length, without control characters."""
+    """Return a value as one line of limited length, without control characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=True, default=str)
     shown = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
     return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 
 
 def where(index: int, path: object) -> str:
-    """Name a part: its place in the receipt, and the way down to it."""
+    """Return a description of a part: its index in the receipt, and its path."""
     way = shorten(" / ".join(path)) if isinstance(path, list) and all(isinstance(each, str) for each in path) else "?"
     return f"parts[{index}] {way}"
 
 
 def load_object(file: Path | Place) -> dict[str, Any]:
-    """Read the JSON object in a file, or in an object of a store, strictly."""
+    """Read the JSON object in a file or in an object of a store; repeated fields and NaN are errors."""
     with file.open("rb") if isinstance(file, Path) else file.open_file() as stream:
         if stream.seek(0, 2) > MAX_RECEIPT:
             raise Malformed(f"the receipt has more than {MAX_RECEIPT} bytes")
@@ -136,7 +136,7 @@ def _text(value: Any) -> bool:
 
 
 def _number(low: int, high: int) -> _Check:
-    # A bool is an int to isinstance.
+    # isinstance would also accept a bool.
     return lambda value: type(value) is int and low <= value <= high
 
 
@@ -279,7 +279,7 @@ def _padding(value: Any) -> bool:
 
 
 def check_form(receipt: Mapping[str, Any]) -> Iterator[Difference]:
-    """Give what is wrong with the fields themselves; if there is anything, the rest cannot be verified."""
+    """Yield the errors in the receipt's fields. If there is one, the rest cannot be verified."""
     yield from _fields(receipt, _RECEIPT, "", _RECEIPT_MAY)
     for name, fields, may in (("scopes", _SCOPE, _SCOPE_MAY), ("parts", _PART, _PART_MAY)):
         entries = receipt.get(name)
@@ -304,12 +304,12 @@ def _fields(entry: Mapping[str, Any], fields: _Fields, prefix: str, may: _Fields
 
 
 def is_file(file: str) -> bool:
-    """Tell whether a text is the name of a payload, ``SESSION/SCOPE/ENTITY``."""
+    """Return whether a str is the name of a payload, ``SESSION/SCOPE/ENTITY``."""
     return _FILE.fullmatch(file) is not None
 
 
 def file_ids(file: str) -> tuple[str, int, int]:
-    """Take session, scope and entity out of a file's name that :func:`check_form` has seen."""
+    """Return the session, scope and entity of a payload's name that :func:`check_form` has accepted."""
     match = _FILE.fullmatch(file)
     if match is None:
         raise ValueError(f"{file!r} is not the name of a payload")

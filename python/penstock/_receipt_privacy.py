@@ -1,4 +1,4 @@
-"""What a receipt says of names, types and numbers that the sink was not to see (section 10.6)."""
+"""The names, types and counts in a receipt that were concealed from the sink (PipeStream, section 10.6)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +12,10 @@ _OPAQUE = "application/octet-stream"
 
 
 class Disguise:
-    """The names and types that the headers of a receipt's parts have."""
+    """The names and types in the headers of a receipt's parts."""
 
     def __init__(self, receipt: Mapping[str, Any]) -> None:
-        """Take a receipt of the right form."""
+        """Read the concealed names and types of a well-formed receipt."""
         privacy = receipt.get("privacy", {})
         self.opaque: bool = privacy.get("opaque_types", False)
         self.document: str = privacy.get("document") or receipt["document"]
@@ -27,25 +27,25 @@ class Disguise:
         for part in receipt["parts"] if self._has_aliases else ():
             path = tuple(part["path"])
             above = self._ways.get(path[:-1], [])
-            # Without a pseudonym it is one that nothing in the sink has.
+            # A part without a pseudonym gets "", which matches nothing in the sink.
             self._ways.setdefault(path, [*above, part.get("alias", "")])
 
     def path(self, path: list[str]) -> list[str]:
-        """Give the way down to a part as its header has it."""
+        """Return the path of a part as it is in its header."""
         return self._ways.get(tuple(path), [""] * len(path)) if self._has_aliases else path
 
     def type(self, media_type: str) -> str:
-        """Give a part's type as its header has it."""
+        """Return a part's type as it is in its header."""
         return _OPAQUE if self.opaque else media_type
 
     @property
     def hides_reasons(self) -> bool:
-        """Whether the sink was not told why a part failed: a reason may have names."""
+        """Whether the sink does not know why a part failed, because a reason may contain names."""
         return self._has_aliases
 
 
 def envelope(metadata: Mapping[str, Any], entity: object) -> tuple[str | None, dict[str, Any] | None]:
-    """Tell which document a root entity's header names, and whose, in the receipt's fields."""
+    """Return the document ID and the owner in a root entity's header, in the form of a receipt."""
     entry = metadata.get("pipestream.doc")
     if not isinstance(entry, str) or not isinstance(entity, int):
         return None, None
@@ -62,9 +62,9 @@ def envelope(metadata: Mapping[str, Any], entity: object) -> tuple[str | None, d
 
 
 def promised(line: Mapping[str, Any], data: bytes | None) -> dict[str, Any] | None:
-    """Tell what a message in the sink says of its object, in the receipt's fields; None where a line has no message.
+    """Return the attributes of the object that a reference in the sink describes, by the receipt's fields.
 
-    ``bytes`` are the payload of the entity that the line is about.
+    ``data`` is the payload of the line's entity. Return None if it is not a reference.
     """
     if line.get("content_type") != REFERENCE_TYPE or data is None:
         return None

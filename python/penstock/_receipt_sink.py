@@ -1,4 +1,4 @@
-"""The sink's side of a verification: its files and its logs, read as they are, whatever anybody says of them."""
+"""The sink's side of a verification: its files and logs, read without trusting any recorded digest."""
 
 import json
 import re
@@ -15,21 +15,21 @@ __all__ = ["SessionLog", "Sink"]
 
 _LOG = "entities.jsonl"
 _SETTLED = "settled.jsonl"
-"""Claim checks that were settled without a session: by the worker of a task queue."""
+"""The file of claim checks that were settled without a session, by the worker of a task queue."""
 _MAX_LINE = 16 << 20
 _MESSAGE = ".reference"
 _SETTLE_SECONDS = 3.0
-"""A session's last line comes shortly after its client has left; so long is it waited for."""
+"""The time to wait for a session's last line, which is written shortly after its client has left."""
 _COMPONENT = re.compile(r"[0-9]+(\.[1-9][0-9]*)?")
 
 
 class Sink:
-    """A sink's folder, wherever it is. Logs are indexed once, for all receipts that are verified against it."""
+    """A sink's folder or prefix. Logs are indexed once, for all receipts that are verified against it."""
 
     def __init__(self, folder: SinkFolder, renamed: Mapping[str, str] | None = None) -> None:
-        """Take the folder as it is; what is missing shows when it is looked for.
+        """Keep the folder; missing files are found when they are read.
 
-        ``renamed``: which of the folders are those of the sessions whose IDs were used more than once.
+        ``renamed`` maps the IDs of sessions that were used more than once to the folders to read for them.
         """
         self.folder = folder
         self._renamed = renamed or {}
@@ -43,7 +43,7 @@ class Sink:
         self._strangers: dict[str, list[str]] = {}
 
     def of(self, receipt: Mapping[str, Any]) -> "Sink":
-        """Give the sink as a receipt means it: of the sessions that had an ID, the one that has what it names."""
+        """Return the sink for a receipt: if several sessions had an ID, with the one that has the receipt's parts."""
         root = dict(zip(("scope", "entity"), receipt["root"] or (None, None), strict=True))
         entries: list[dict[str, Any]] = [{**receipt, **root}]
         entries += receipt["parts"]
@@ -53,7 +53,7 @@ class Sink:
             if uses in ([], [session]):
                 continue
             own = [entry for entry in entries if entry["session"] == session and entry["entity"] is not None]
-            # The last one, where several have as much.
+            # If several have the same number, the last one.
             renamed[session] = max(reversed(uses), key=lambda use: sum(_has(self.log(use), entry) for entry in own))
         if not renamed:
             return self
@@ -63,7 +63,7 @@ class Sink:
         return self._of_uses[key]
 
     def log(self, session: str) -> "SessionLog":
-        """Give the log of a session; one that is not closed yet is waited for, a little."""
+        """Return the log of a session. If the session is not closed yet, wait up to 3 seconds for its end."""
         if session not in self._logs:
             deadline = time.monotonic() + _SETTLE_SECONDS
             name = (self._renamed.get(session, session), session)
@@ -75,13 +75,13 @@ class Sink:
         return self._logs[session]
 
     def is_settled(self, session: str, claim: str) -> bool:
-        """Whether the work was done since of what a session has set aside under a claim check."""
+        """Return whether an entity that a session has deferred under a claim check has become COMPLETE since."""
         if session not in self._settled:
             self._settled[session] = _settled(self.folder.log(session).with_name(_SETTLED))
         return claim in self._settled[session]
 
     def strangers(self, folder: str) -> list[str]:
-        """Name what lies in ``SESSION/SCOPE`` and is not the payload of any entity in the session's log."""
+        """Return the names in ``SESSION/SCOPE`` that belong to no entity in the session's log."""
         if folder not in self._strangers:
             session, _, scope = folder.partition("/")
             log = self.log(session)
@@ -89,13 +89,13 @@ class Sink:
         return self._strangers[folder]
 
     def others(self, folder: str) -> list[str]:
-        """Name what lies in ``SESSION/SCOPE``, but for messages beside the objects that they refer to."""
+        """Return the names in ``SESSION/SCOPE``, except listed messages next to the objects that they refer to."""
         messages = {name for name in self.names(folder) if name.endswith(_MESSAGE)}
         unlisted = messages.intersection(self.strangers(folder)) if messages else messages
         return [name for name in self.names(folder) if name not in messages or name in unlisted]
 
     def folders(self, session: str, scope: int) -> list[str]:
-        """Name the folders of all uses of a scope's ID."""
+        """Return the folders of all uses of a scope's ID."""
         return [
             f"{session}/{name}"
             for name in self.names(session)
@@ -103,7 +103,7 @@ class Sink:
         ]
 
     def session_strangers(self, session: str) -> Iterator[Difference]:
-        """Give what lies in a session's folder and is none of its logs, and no scope's folder."""
+        """Yield a difference for each name in a session's folder that is neither a log nor a scope's folder."""
         for name in self.names(session):
             if name not in (_LOG, _SETTLED) and not _COMPONENT.fullmatch(name):
                 yield Difference.of_sink(f"{session}/{name}", "nothing", "a file", "no sink makes such a file")
@@ -117,13 +117,13 @@ def _is_listed(log: "SessionLog", folder: str, scope: str, name: str) -> bool:
 
 
 def _files(line: dict[str, Any]) -> tuple[object, object]:
-    """Name an entity's payload, and the message beside it where the payload is an object that it refers to."""
+    """Return the names of an entity's payload and, if it is an object, of the message that refers to it."""
     reference = line.get("reference")
     return line.get("file"), reference.get("message") if isinstance(reference, dict) else None
 
 
 def _settled(path: Path) -> frozenset[str]:
-    """Read which claim checks were settled; a line that was cut off says nothing."""
+    """Return the claim checks that were settled as COMPLETE; incomplete lines are ignored."""
     try:
         lines = [_parse(line) for line in path.read_bytes().split(b"\n")]
     except OSError:
@@ -132,10 +132,10 @@ def _settled(path: Path) -> frozenset[str]:
 
 
 class SessionLog:
-    """The lines of a session's ``entities.jsonl``, found by scope and entity; only their places are kept in memory."""
+    """The lines of a session's ``entities.jsonl``, found by scope and entity; only their offsets are kept in memory."""
 
     def __init__(self, path: Path, renamed: tuple[str, str] = ("", "")) -> None:
-        """Read the whole log once. ``renamed``: its folder's name, and the one to be shown instead."""
+        """Read the whole log once. ``renamed`` is its folder's name and the name to show instead."""
         self._renamed = renamed
         self.problems: list[str] = []
         self._path = path
@@ -186,17 +186,17 @@ class SessionLog:
                 self._places[scope, entity] = (*earlier, place)
 
     def count(self, scope: int) -> int:
-        """Tell how many entities the log has in a scope."""
+        """Return the number of entities of a scope in the log."""
         if self._counts is None:
             self._counts = Counter(place[0] for place in self._places)
         return self._counts[scope]
 
     def set_aside(self, claim: str) -> tuple[int, int] | None:
-        """Find the scope and the entity that were set aside under a claim check."""
+        """Return the scope and the entity that were deferred under a claim check."""
         return self._claims.get(claim)
 
     def lines(self, scope: int, entity: int) -> list[dict[str, Any]]:
-        """Give the lines about an entity's ID, one for each of its uses."""
+        """Return the lines about an entity's ID, one for each of its uses."""
         places = self._places.get((scope, entity))
         if places is None:
             return []
@@ -228,7 +228,7 @@ class SessionLog:
 
 
 def _has(log: "SessionLog", entry: Mapping[str, Any]) -> bool:
-    """Whether a log has an entity of a receipt, with the same bytes."""
+    """Return whether a log has an entity of a receipt, with the same status and bytes."""
     lines = log.lines(entry["scope"], entry["entity"])
     return any((line.get("status"), line.get("sha256")) == (entry["status"], entry["sha256"]) for line in lines)
 

@@ -1,16 +1,15 @@
-"""The folder of a sending that outlives its process: its session, and what is known of its documents.
+"""The state folder of ``penstock pipestream send``, which outlives its process: the session and its documents.
 
 ::
 
     DIR/lock              held by the process that sends
-    DIR/session/          the unfinished session, where there is one
-    DIR/receipts/         receipts of its documents, KEY.json, until it has ended well
+    DIR/session/          the unfinished session, if there is one
+    DIR/receipts/         receipts of its documents, KEY.json, until it has ended successfully
     DIR/ending.json       every document of a session is settled: {"session", "receipts", "documents"}
-    DIR/documents.jsonl   what was delivered: for each document that is COMPLETE a line, of which the last one counts
+    DIR/documents.jsonl   delivered documents: a line for each one that is COMPLETE, of which the last one counts
 
-A session that has ended is not in ``session`` any more, or its file says so. So ``ending.json`` of another session
-than the one that goes on, if one does, says that nobody has shown the receipts yet, at whatever instant the process
-was killed.
+A session that has ended is no longer in ``session``, or its file records the end. If ``ending.json`` is of a session
+other than the one that continues, its receipts have not been published yet, at whatever moment the process was killed.
 """
 
 import fcntl
@@ -33,14 +32,14 @@ _BLOCK = 1 << 20
 
 
 class SendState:
-    """What a sending keeps in its folder, which belongs to one process at a time."""
+    """The contents of the state folder, which belongs to one process at a time."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder, which is made if need be.
+        """Lock the folder, which is created if necessary, and read it.
 
         Raises:
-            DocumentsError: Of kind "io" where another process has it.
-            OSError: Where it cannot be written.
+            DocumentsError: Of kind "io", if another process has locked it.
+            OSError: The folder cannot be written.
         """
         self._folder = folder
         self.session = folder / "session"
@@ -65,14 +64,14 @@ class SendState:
 
     @property
     def unfinished(self) -> bool:
-        """Whether there is a session in the folder. It may have ended, which is known once it goes on, or does not."""
+        """Whether there is a session in the folder. It may have ended, which is known only after connecting."""
         return any(self.session.glob("*.session"))
 
     def settled(self, document: str, path: Path) -> dict[str, Any] | None:
-        """Return the line of a document, with the bytes that it has now, that earlier runs have settled.
+        """Return the line of a document that earlier runs have settled, if its bytes have not changed.
 
-        It is COMPLETE, or belongs to a session of which no run has told: a run that was killed when its session had
-        ended is concluded by the next one, which tries nothing again that has failed.
+        The document is COMPLETE, or belongs to a session that no run has reported yet: if a run was killed when its
+        session had ended, the next run only reports it, and does not retry documents that have failed.
         """
         line = self._accounts.get(document)
         if line is None:
@@ -84,16 +83,16 @@ class SendState:
         return line if line["key"] == _core.document_key(document, digest) else None
 
     def ending(self, session: str, receipts: str | None, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Write down that every document of a session is settled; their receipts are in `receipts` then."""
+        """Record that every document of a session is settled. Their receipts must be in `receipts` by then."""
         _sync(self.receipts)
         ending = {"session": session, "receipts": receipts, "documents": list(documents)}
         _write(self._folder / "ending.json", json.dumps(ending, ensure_ascii=False))
 
     def goes_on(self, session: str, storage: Mapping[str, str] | None) -> None:
-        """Take a session of an earlier process up again, which will tell of its documents once more.
+        """Prepare for a session of an earlier process that continues, and whose documents will be settled again.
 
-        What another session has left, because the process was killed when it had ended and this one had begun, is
-        shown first.
+        Receipts that another session has left are published first: the process was killed after that session had ended
+        and this one had begun.
 
         Raises:
             OSError: As `ended`.
@@ -104,14 +103,14 @@ class SendState:
             self.begin()
         elif _parse(mark.read_bytes(), mark).get("session") != session:
             self.ended(storage)
-        # Else it may be about to end, though this process has not heard so: what it has said of its documents stays.
+        # Otherwise this session may be about to end, so its own record is kept.
 
     def ended(self, storage: Mapping[str, str] | None) -> None:
-        """Show the receipts of a session that has ended well, and keep its documents as delivered.
+        """Publish the receipts of a session that has ended successfully, and record its documents as delivered.
 
         Raises:
-            OSError: Where one cannot be written; the next run tries again.
-            DocumentsError: Of kind "io" where they cannot be written at all.
+            OSError: A receipt cannot be written; the next run retries.
+            DocumentsError: Of kind "io", if no receipts can be written at all.
         """
         mark = self._folder / "ending.json"
         try:
@@ -128,7 +127,7 @@ class SendState:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was staged: a session begins, or goes on and is about to tell of its documents again."""
+        """Discard staged receipts: a session begins, or continues and will settle its documents again."""
         (self._folder / "ending.json").unlink(missing_ok=True)
         shutil.rmtree(self.receipts, ignore_errors=True)
         self.receipts.mkdir(mode=0o700, exist_ok=True)
@@ -143,7 +142,7 @@ def _digest(path: Path) -> bytes:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Read the whole lines; one that was cut off by the end of its process is as if it were not there."""
+    """Read the complete lines; a last line that its process did not finish is ignored."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -163,7 +162,7 @@ def _parse(text: bytes | str, path: Path) -> dict[str, Any]:
 
 def _append(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     with path.open("a+b") as file:
-        # Behind what an earlier process has not written to its end.
+        # Remove a line that an earlier process did not finish.
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":

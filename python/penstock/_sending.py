@@ -1,4 +1,4 @@
-"""Documents sent into a session; `penstock.documents` shows the classes."""
+"""Send documents into a session; `penstock.documents` exports the classes."""
 
 import json
 import os
@@ -30,33 +30,33 @@ __all__ = [
 ]
 
 PART_SCHEMA: pa.Schema = _core.part_schema()
-"""The columns of a part; rows are the document's own first, then its parts depth first."""
+"""The columns of parts. The first row is the document itself, then its parts follow depth first."""
 
 CLAIM_SCHEMA: pa.Schema = _core.part_schema(claims=True)
-"""Those and the claim check under which a part was set aside, 16 hex digits: rows of documents sent under a policy."""
+"""`PART_SCHEMA` with the claim check of a deferred part, 16 hex digits: for documents that are sent under a policy."""
 
 PLACED_SCHEMA: pa.Schema = _core.part_schema(placed=True)
-"""All of those and what a receipt needs: which child of its container a part is or lies in, its number, session, file,
-and the digest of its own scope."""
+"""`CLAIM_SCHEMA` with the columns that a receipt needs: which child of its container a part is or lies in, its number,
+session, file, and the digest of its own scope."""
 
 _MAX_ROWS = 65_536
 _MAX_BATCH = 8 << 20
-# Offsets of Arrow's strings are 32 bits wide, and Spark takes no others.
+# The offsets of Arrow's string type have 32 bits, and Spark accepts no other string type.
 _MAX_TEXT = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What the core is told of a document: which one it is, and whose."""
+    """The ID and the owner of a document, for the core."""
 
     doc_id: str | None
     owner: "OwnershipContext | None"
 
 
 def document_name(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> str:
-    r"""Name a document for receipts: relative to ``folder`` with ``/``, or the base name of a file named itself.
+    r"""Return a document's name for receipts: its path relative to ``folder`` with ``/``, or its base name without one.
 
-    Bytes that are not UTF-8 are written ``\xhh``.
+    Bytes that are not UTF-8 are written as ``\xhh``.
 
     >>> document_name("/data/in/b/c.zip", "/data/in"), document_name("/data/in/b/c.zip")
     ('b/c.zip', 'c.zip')
@@ -66,7 +66,7 @@ def document_name(path: str | os.PathLike[str], folder: str | os.PathLike[str] |
 
 
 class DocumentSender:
-    """Takes documents apart and sends their parts into a session, without a step of Python for any part.
+    """Splits documents and sends their parts into a session. No Python code runs for a single part.
 
     >>> from tempfile import TemporaryDirectory
     >>> from penstock import receipts
@@ -94,27 +94,37 @@ class DocumentSender:
         policy: "CompletionPolicy | None" = None,
         owner: "OwnershipContext | None" = None,
     ) -> None:
-        """Send into ``session``.
+        """Make a sender for a session.
 
-        ``dehydrate=False`` sends each document as one entity. At layer 0 a document has one level of parts: containers
-        inside it are sent whole. ``limits`` are the defaults of `penstock.documents.Limits` unless given. ``in_flight``
-        documents may be on their way at once; `send` waits for the oldest when there are more. Rows of results have the
-        texts of parts; with ``text=False`` only those of parts of mails, whose charset the content would not tell. They
-        have the content of parts of at most ``max_content`` bytes; that of larger ones is null, and in the sink.
-        ``privacy`` says what headers do not tell; ``by_reference``, with ``dehydrate=False``, sends instead of each
-        document a reference to it below this URL, where it lies under its name.
-        ``policy`` holds for each container of a document: what becomes of parts that fail, and of the container then.
-        By default it is that of `Session.connect`, if there is one.
-        ``owner`` says whose documents are that come without an owner of their own: see `send`.
-        Where the session has a ``state``, parts have labels made of the document's name, its bytes and their place in
-        it: a process that sends the same documents in the same order goes on with what an earlier one has announced.
-        Raises :class:`penstock.PipeStreamError` if the session is over, or has no layer 2 for a policy, ``OSError`` if
-        a key cannot be read.
+        If the session has a ``state``, each part has a label made from the document's name, its bytes and the part's
+        place in it: a process that sends the same documents in the same order continues what an earlier process has
+        announced.
+
+        Args:
+            session: The session into which to send. At layer 0 a document has one level of parts: containers inside it
+                are sent whole.
+            dehydrate: Whether documents are split; if False, each is sent as one entity.
+            limits: The limits for splitting; by default those of `penstock.documents.Limits`.
+            in_flight: The most documents on their way at once; beyond it, `send` waits for the oldest.
+            text: Whether rows of results have the texts of all parts; if False, only of parts of mails, whose charset
+                is not known from the content.
+            max_content: The most bytes of content in a row; the content of larger parts is null, and only in the sink.
+            privacy: What the headers conceal; by default nothing.
+            by_reference: A URL below which the documents lie under their names: with ``dehydrate=False``, a reference
+                to each document is sent instead of its bytes.
+            policy: The policy for each container of a document: what happens to parts that fail, and to the container
+                then. By default that of `Session.connect`, if any.
+            owner: The owner of documents for which `send` names no other.
+
+        Raises:
+            PipeStreamError: The session is over, or lacks layer 2 for the policy.
+            OSError: The pseudonym key cannot be read.
+            ValueError: ``by_reference`` and ``privacy`` are both given.
         """
         from penstock.documents import Limits
 
         manner = manner_of(privacy, by_reference)
-        # Otherwise the session would give it to the documents themselves, and no receipt would tell.
+        # Passed explicitly: if the session applied its own policy to the entities, the receipt would not mention it.
         policy = session._policy if policy is None else session._told(policy)
         self._native = _core.DocumentSender(
             session._native,
@@ -141,22 +151,26 @@ class DocumentSender:
         doc_id: str | None = None,
         owner: "OwnershipContext | None" = None,
     ) -> "SentDocument":
-        """Take one document apart and send it; return when its last part was announced and handed over.
+        """Split one document and send it; return once its last part has been announced and handed over.
 
-        ``name`` stands in the headers of all parts and in the receipt. A document that cannot be read is announced as
-        FAILED with the reason. If the session is lost on the way, the result accounts for every part all the same; a
-        session that is over before raises :class:`penstock.PipeStreamError`.
+        A document that cannot be read is announced as FAILED with the reason. If the session is lost meanwhile, the
+        result still accounts for every part.
 
-        ``previous`` is an earlier receipt of the document, as `penstock.receipts.load` gives it, of whatever version:
-        parts that are COMPLETE there and still the same stay where they are and are not sent again. The new receipt
-        names the session of each part. Parts that are DEFERRED there come again under their claim checks, which are
-        redeemed, where the session has layer 2.
+        Args:
+            name: The document's name, which appears in the headers of all its parts and in the receipt.
+            source: A path, the bytes themselves, or a binary file.
+            previous: An earlier receipt of any version of the document, as `penstock.receipts.load` returns it. Parts
+                that are COMPLETE in it and have not changed are not sent again; the new receipt names the session of
+                each part. Parts that are DEFERRED in it are sent again under their claim checks, which are redeemed,
+                if the session has layer 2.
+            doc_id: The document ID (PipeStream, section 7.1), a UUID in lower case; by default it is made from the
+                receipt's key. It is sent with the root entity, in a `penstock.pipestream.PipeDoc`. If ``doc_id`` or
+                ``owner`` differs from ``previous``, the root entity is announced again.
+            owner: The owner of the document; by default that of the sender.
 
-        ``doc_id`` is the document's identifier (section 7.1), a UUID in lower case; by default it is made from the
-        receipt's key. It travels with the document's root entity in a `penstock.pipestream.PipeDoc`, with its
-        ``owner`` if it has one. A document that had others in ``previous`` announces its root entity again.
-
-        Raises ``ValueError`` for a ``doc_id`` that is no UUID, and for an owner beyond the limits of its class.
+        Raises:
+            PipeStreamError: The session was over before.
+            ValueError: ``doc_id`` is not a UUID, or the owner exceeds the limits of its class.
         """
         text = None if previous is None else json.dumps(previous)
         return SentDocument(self._native.send(name, source, text, self._identity(doc_id, owner)), previous)
@@ -173,7 +187,8 @@ class DocumentSender:
     ) -> "SentDocument":
         """Send some children of a container in a document, below an entity that stands for the container.
 
-        A plan that works on parts apart does it. `DocumentResult.group` tells how it went.
+        This is for plans that process the parts of one document in several tasks. `DocumentResult.group` describes the
+        outcome.
         """
         text = None if previous is None else json.dumps(previous)
         return SentDocument(self._native.send_some(name, source, some, text, self._identity(doc_id, owner)))
@@ -191,33 +206,40 @@ class DocumentSender:
     ) -> "SentDocument":
         """Send the containers of a document whose innermost one has its children in other sessions.
 
-        There are ``children`` of them, and ``incomplete`` are not COMPLETE, which makes the containers FAILED.
+        It has ``children`` children, of which ``incomplete`` are not COMPLETE; if there are any, the containers become
+        FAILED.
         """
         text = None if previous is None else json.dumps(previous)
         identity = self._identity(doc_id, owner)
         return SentDocument(self._native.send_containers(name, chain, children, incomplete, text, identity))
 
     def stop(self) -> None:
-        """End what other threads are sending: their `send` raises, and no other begins."""
+        """Stop sending: calls of `send` in other threads raise, and no new one starts."""
         self._native.stop()
 
 
 class SentDocument:
-    """A document whose parts are on their way, or there: what :meth:`DocumentSender.send` gives."""
+    """A document whose parts are being sent or have arrived. :meth:`DocumentSender.send` returns it."""
 
     def __init__(self, native: "_core.SentDocument", previous: Mapping[str, Any] | None = None) -> None:
-        """Made by :meth:`DocumentSender.send`."""
+        """Not made directly: :meth:`DocumentSender.send` returns one."""
         self._native = native
         self._previous = previous
 
     def done(self) -> bool:
-        """Whether every part has ended, so that :meth:`wait` would return at once."""
+        """Return whether every part is terminal, so that :meth:`wait` would return immediately."""
         return self._native.wait(0) is not None
 
     def wait(self, timeout: float | None = None) -> "DocumentResult":
-        """Wait until every part has ended, at most ``timeout`` seconds.
+        """Wait until every part is terminal, and return the result.
 
-        Raises :class:`penstock.DocumentsError` of kind "deadline" when the time is over; wait again if you like.
+        The wait can be repeated after a timeout.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
+
+        Raises:
+            DocumentsError: Of kind "deadline" after the timeout.
         """
         outcome = self._native.wait(timeout)
         if outcome is None:
@@ -226,10 +248,10 @@ class SentDocument:
 
 
 class DocumentResult:
-    """How a document and each of its parts ended: what :meth:`SentDocument.wait` gives."""
+    """The outcome of a document and each of its parts. :meth:`SentDocument.wait` returns it."""
 
     def __init__(self, native: "_core.DocumentOutcome", previous: Mapping[str, Any] | None = None) -> None:
-        """Made by :meth:`SentDocument.wait`."""
+        """Not made directly: :meth:`SentDocument.wait` returns one."""
         self._native = native
         self._previous = previous
 
@@ -244,7 +266,7 @@ class DocumentResult:
         return receipt
 
     def receipt(self) -> dict[str, Any]:
-        """Give the receipt, in the form that `penstock.receipts` writes and verifies."""
+        """Return the receipt, in the form that `penstock.receipts` writes and verifies."""
         whole = self._whole()
         receipt = keep_outcome(whole, self._previous, lambda: whole["parts"])
         if self._previous is not None:
@@ -262,7 +284,7 @@ class DocumentResult:
 
     @property
     def key(self) -> str:
-        """The document's key, 32 hex digits; it names the receipt."""
+        """The document's key, 32 hex digits, after which the receipt is named."""
         return self._native.key
 
     @property
@@ -273,30 +295,30 @@ class DocumentResult:
 
     @property
     def bytes(self) -> int | None:
-        """The document's bytes; ``None`` if it could not be read."""
+        """The document's size in bytes; ``None`` if it could not be read."""
         value: int | None = self.summary["bytes"]
         return value
 
     @property
     def status(self) -> str:
-        """The document's status: COMPLETE if every part is, or if its policy is content with those that are."""
+        """The document's status: COMPLETE if every part is, or if enough parts are for its policy."""
         return str(self.summary["status"])
 
     @property
     def outcome(self) -> str | None:
-        """What the policy made of the document: RESOLVED, PARTIAL or FAILED; ``None`` without a policy."""
+        """The document's outcome under its policy: RESOLVED, PARTIAL or FAILED; ``None`` without a policy."""
         value: str | None = self.summary.get("outcome")
         return value
 
     @property
     def reason(self) -> str | None:
-        """Why the status is not COMPLETE."""
+        """Why the status is not COMPLETE; ``None`` if it is."""
         value: str | None = self.summary["reason"]
         return value
 
     @property
     def content_root(self) -> str:
-        """The digest over paths, bytes and statuses of all parts, in hex."""
+        """The digest over the paths, bytes and statuses of all parts, in hex."""
         return self._native.content_root
 
     @property
@@ -306,12 +328,12 @@ class DocumentResult:
 
     @property
     def doc_id(self) -> str:
-        """The document's identifier, a UUID."""
+        """The document ID, a UUID."""
         return str(self.summary["doc_id"])
 
     @property
     def owner(self) -> "OwnershipContext | None":
-        """Whose document it is; ``None`` where nobody has said so."""
+        """The document's owner; ``None`` if it has none."""
         from penstock.pipestream import OwnershipContext
 
         owner = self.summary.get("owner")
@@ -319,52 +341,54 @@ class DocumentResult:
 
     @property
     def uri(self) -> str | None:
-        """The ``pipestream://`` URI of its root entity; ``None`` without one, or where the server has no name."""
+        """The ``pipestream://`` URI of the root entity; ``None`` without one, or if the server's name is not known."""
         value: str | None = self.summary.get("uri")
         return value
 
     @property
     def root(self) -> tuple[int, int] | None:
-        """Scope and entity of the document itself; ``None`` if the session was lost before."""
+        """The scope ID and entity ID of the document itself; ``None`` if the session was lost before it had them."""
         root = self.summary["root"]
         return None if root is None else (root[0], root[1])
 
     @property
     def file(self) -> str | None:
-        """Where the document's own bytes lie in the sink; ``None`` if its parts stand for them, or it failed."""
+        """The path of the document's own bytes in the sink; ``None`` if its parts replace them, or if it failed."""
         value: str | None = self.summary["file"]
         return value
 
     @property
     def parts(self) -> int:
-        """How many parts there are, at any depth."""
+        """The number of parts, at any depth."""
         return self._native.counts()[0]
 
     @property
     def complete(self) -> int:
-        """How many of the parts are COMPLETE."""
+        """The number of parts that are COMPLETE."""
         return self._native.counts()[1]
 
     def group(self) -> dict[str, Any]:
-        """Tell how the children ended that :meth:`DocumentSender.send_some` has sent.
+        """Return the outcome of the children that :meth:`DocumentSender.send_some` has sent.
 
-        ``children``, ``incomplete`` of them, the bytes ``inflated`` for them, their ``scope`` as a receipt has it, and
-        why the container is ``missing``, if it is.
+        It has the number of ``children``, the number of ``incomplete`` ones, the bytes that were ``inflated`` for them,
+        their ``scope`` in the form of a receipt, and the reason why the container is ``missing``, if it is.
         """
         group: dict[str, Any] = json.loads(self._native.group())
         return group
 
     def placed_batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Give the rows of `PLACED_SCHEMA` from one on, in batches like those of :meth:`batches`."""
+        """Yield the rows of `PLACED_SCHEMA` from row ``start`` on, in batches like those of :meth:`batches`."""
         at: int | None = start
         while at is not None:
             batch, at = self._native.rows(at, _MAX_ROWS, _MAX_BATCH, True, True)
             yield batch
 
     def batches(self, max_bytes: int = _MAX_BATCH, *, claims: bool = False) -> Iterator[pa.RecordBatch]:
-        """Give the rows of `PART_SCHEMA` in batches of ``max_bytes`` of text and content, unless one row has more.
+        """Yield the rows of `PART_SCHEMA` in batches.
 
-        With ``claims`` they have one column more at the end, ``claim``: the claim check of a part that was set aside.
+        Args:
+            max_bytes: The most bytes of text and content in a batch, by default 8 MiB; a single row may have more.
+            claims: Whether to add the column ``claim`` at the end: the claim check of a part that was deferred.
         """
         start: int | None = 0
         while start is not None:
@@ -372,9 +396,10 @@ class DocumentResult:
             yield batch
 
     def batch(self) -> pa.RecordBatch:
-        """Give all rows of `PART_SCHEMA` as one batch.
+        """Return all rows of `PART_SCHEMA` as one batch.
 
-        Raises :class:`penstock.DocumentsError` of kind "limit" if the text has 2 GiB or more: take :meth:`batches`.
+        Raises:
+            DocumentsError: Of kind "limit", if the text has 2 GiB or more; use :meth:`batches` then.
         """
         batch, rest = self._native.rows(0, self.parts + 1, _MAX_TEXT, False, False)
         if rest is not None:

@@ -1,4 +1,4 @@
-"""Lines of files, and of standard input, given to a sender."""
+"""Send the lines of files, or of standard input, with a Lumberjack sender."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ _LOG = logging.getLogger("penstock.lumberjack")
 
 _READ = 1 << 20
 _POLL = 0.25
-# Seconds for the last of it, once told to stop.
+# The seconds in which to send the last lines after the stop.
 _LAST = 1.0
 
 
@@ -34,16 +34,16 @@ class _Told(Protocol):
 
 
 def send_files(sender: Sender, files: Iterable[Path], stop: _Told) -> int:
-    """Send the lines of files, or of standard input where there are none; give how many events are acknowledged.
+    """Send the lines of files, or of standard input without files, and wait for the acknowledgements.
 
-    It waits for the acknowledgements, unless it is told to stop.
+    ``stop`` ends the sending and the wait. Return the number of acknowledged events.
     """
     host = socket.gethostname()
     for path in files:
         with path.open("rb") as file:
             _send_all(sender, file, host, str(path.absolute()), stop)
     if not files:
-        # Its buffer would wait for more than is there.
+        # Read without Python's buffer, which would wait for more data than is available.
         _send_all(sender, _StandardInput(stop), host, None, stop)
     while not stop.is_set and sender.try_flush(_POLL) is False:
         pass
@@ -60,10 +60,10 @@ class _Readable(Protocol):
 
 
 class _StandardInput:
-    """Standard input, whose end is not waited for once it is told to stop."""
+    """Standard input, which ends when ``stop`` is set."""
 
     def __init__(self, stop: _Told) -> None:
-        # Python has none where it was closed before it began.
+        # It is None if it was closed before Python started.
         if sys.stdin is None or sys.stdin.closed:
             raise LumberjackError("standard input is closed: give it something to read, or --file", "io")
         self._stop = stop
@@ -94,9 +94,10 @@ def _note(name: str, offset: int) -> None:
 
 
 def follow_files(sender: Sender, files: Sequence[Path], positions: Positions, wait: Callable[[float], bool]) -> None:
-    """Send what is in files and what is appended to them, until told to stop; keep on disk how far it is acknowledged.
+    """Send the lines of files and the lines appended to them, and keep the acknowledged positions on disk.
 
-    Whatever was not acknowledged then is sent again by the next run.
+    ``wait`` waits for a number of seconds, and returns True to stop. The next run sends again what was not
+    acknowledged.
     """
     host = socket.gethostname()
     followed = [Followed(path, positions[str(path.absolute())], files) for path in files]
@@ -105,7 +106,7 @@ def follow_files(sender: Sender, files: Sequence[Path], positions: Positions, wa
 
     def is_told() -> bool:
         nonlocal told
-        # What is rotated while nobody takes events is open before it may be compressed or removed.
+        # Opens files that are rotated while no receiver accepts events, before they are compressed or removed.
         for file in followed:
             file.look()
         told = told or wait(0)
@@ -122,7 +123,7 @@ def follow_files(sender: Sender, files: Sequence[Path], positions: Positions, wa
             positions.keep({file.name: file.places() for file in changed})
 
     def send_some(stop: Callable[[], bool]) -> bool:
-        """Send what is there of each file, a piece of each; say whether there was something."""
+        """Send one piece of each file that has new lines, and return whether there was any."""
         some = False
         for file in followed:
             if (found := file.read()) is not None:
@@ -138,7 +139,7 @@ def follow_files(sender: Sender, files: Sequence[Path], positions: Positions, wa
             keep()
             if idle:
                 told = told or wait(_POLL)
-        # What was written before it was told goes too, if somebody takes it.
+        # Lines that were written before the stop are sent too, if a receiver accepts them in time.
         until = time.monotonic() + _LAST
         while send_some(lambda: time.monotonic() > until) and time.monotonic() < until:
             pass

@@ -1,4 +1,4 @@
-"""Where a verification finds a sink's files: a local folder, or a prefix in an object store."""
+"""Access to a sink's files for a verification, in a local folder or a prefix in an object store."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ __all__ = ["LocalFolder", "RenamedFolder", "SinkFolder", "StoreFolder", "local_r
 _LOG = "entities.jsonl"
 _NUMBERED = re.compile(r"([0-9a-f]{32})\.([1-9][0-9]*)")
 _PIECE = 1 << 20
-# Objects that are read at once, each with at most so many bytes in memory.
+# The number of objects that are read at once, and the most bytes of each in memory.
 _AHEAD = 16
 _LARGE_PIECE = 4 << 20
 
@@ -29,9 +29,10 @@ _LARGE_PIECE = 4 << 20
 def local_receipts(
     receipts: str | os.PathLike[str], storage: Mapping[str, str] | None = None
 ) -> Iterator[Iterable[Path]]:
-    """Give the files of a receipt, or of all receipts of a folder, in order; copies, one at a time, where it is a URI.
+    """Yield the file of one receipt, or those of all receipts in a folder, in order.
 
-    An empty list: the folder has none.
+    For a URI the files are temporary copies, of which only the current one exists. If the folder has no receipts, the
+    result is empty.
     """
     text = os.fspath(receipts)
     if not is_uri(text):
@@ -60,47 +61,47 @@ def _copy(receipt: Place, folder: Path) -> Path:
 
 
 class SinkFolder(Protocol):
-    """What a verification reads."""
+    """The files that a verification reads."""
 
     def missing(self) -> str | None:
-        """Say why there is no such sink, if there is none."""
+        """Return the reason why there is no such sink; ``None`` if there is one."""
 
     def log(self, session: str) -> Path:
-        """Give the file of a session's log, which need not be there."""
+        """Return the path of a session's log, which may not exist."""
 
     def is_open(self, session: str) -> bool:
-        """Whether a session that has no last line may still be going on."""
+        """Return whether a session without a last line may still be open."""
 
     def uses(self, session: str) -> list[str]:
-        """Name the folders of the sessions that had an ID: ``SESSION``, then ``SESSION.1`` ..., as far as there are."""
+        """Return the folders of all sessions that had an ID: ``SESSION``, then ``SESSION.1`` and so on."""
 
     def names(self, folder: str) -> list[str]:
-        """Name what lies in ``SESSION`` or ``SESSION/SCOPE``, in order."""
+        """Return the names in ``SESSION`` or ``SESSION/SCOPE``, in order."""
 
     def expect(self, files: Iterable[str]) -> None:
-        """Learn which payloads will be asked for next, in order."""
+        """Announce which payloads will be read next, in order."""
 
     def digest(self, file: str) -> tuple[str, int] | str:
-        """Read a payload: its SHA-256 and its length, or why it cannot be read."""
+        """Read a payload and return its SHA-256 and length, or the reason why it cannot be read."""
 
     def content(self, file: str, limit: int) -> bytes | None:
-        """Read a payload of at most so many bytes, whose digest was read before."""
+        """Return a payload; ``None`` if it has more than ``limit`` bytes or cannot be read."""
 
 
 def sink_folder(sink: str | os.PathLike[str], storage: Mapping[str, str] | None = None) -> SinkFolder:
-    """Take a folder or a URI.
+    """Return the files of a sink in a folder or at a URI.
 
-    Raises ``ValueError`` where the URI or an option is none.
+    Raises ``ValueError`` for an invalid URI or option.
     """
     text = os.fspath(sink)
     return StoreFolder(Place.open(text, storage)) if is_uri(text) else LocalFolder(Path(text))
 
 
 class LocalFolder:
-    """A folder. Links are not followed: a sink makes none."""
+    """A sink in a local folder. Symbolic links are not followed, because a sink makes none."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder as it is; what is missing shows when it is looked for."""
+        """Keep the folder; missing files are found when they are read."""
         self._folder = folder
         self._numbered: dict[str, list[int]] | None = None
 
@@ -129,7 +130,7 @@ class LocalFolder:
             return []
 
     def expect(self, files: Iterable[str]) -> None:
-        """Reading ahead would gain nothing here."""
+        """Do nothing: local files are not read ahead."""
 
     def content(self, file: str, limit: int) -> bytes | None:
         try:
@@ -165,10 +166,10 @@ def _digest(descriptor: int) -> tuple[str, int] | str:
 
 
 class RenamedFolder:
-    """Another sink's folder, in which the folders of some sessions are called by the sessions' IDs."""
+    """A view of another sink folder in which the folders of some sessions have the sessions' IDs as their names."""
 
     def __init__(self, folder: SinkFolder, renamed: Mapping[str, str]) -> None:
-        """``renamed``: the folders' names, by the IDs."""
+        """Keep the folder; ``renamed`` maps sessions' IDs to the real names of their folders."""
         self._folder = folder
         self._renamed = renamed
         self.missing = folder.missing
@@ -200,10 +201,10 @@ class RenamedFolder:
 
 
 class StoreFolder:
-    """A prefix in an object store. Payloads are read ahead, several at a time."""
+    """A sink at a prefix in an object store. Payloads are read ahead, several at a time."""
 
     def __init__(self, place: Place) -> None:
-        """Take the prefix as it is; what is missing shows when it is looked for."""
+        """Keep the prefix; missing objects are found when they are read."""
         self._place = place
         self._logs = tempfile.TemporaryDirectory(prefix="penstock-")
         self._pool = ThreadPoolExecutor(_AHEAD, thread_name_prefix="verify")
@@ -227,7 +228,7 @@ class StoreFolder:
         return path
 
     def is_open(self, session: str) -> bool:
-        # A list appears whole; its pieces are there until then.
+        # The log appears as a whole when the session ends; until then its pieces are in ``.open``.
         return not self.log(session).exists() and (self._place / ".open" / session).is_folder()
 
     def uses(self, session: str) -> list[str]:

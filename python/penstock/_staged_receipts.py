@@ -1,4 +1,4 @@
-"""Receipts that are there only once the session that they tell of has ended well."""
+"""Receipts that are published only after their session has ended successfully."""
 
 import fcntl
 import os
@@ -24,10 +24,10 @@ _AT_ONCE = 8
 
 
 def _prefix() -> str:
-    """Name the staging folders of this machine since it was started.
+    """Return the prefix of the staging folders that this machine has made since it was booted.
 
-    Whether a lock is held can be asked only where it was taken: over a network file system, locks of other machines may
-    not be seen, and a folder that is not ours is left alone.
+    A lock can be tested only on the machine that took it: a network file system may hide the locks of other machines,
+    so their folders are left alone.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -37,14 +37,14 @@ def _prefix() -> str:
 
 
 def _stage(folder: Path) -> tuple[Path, int]:
-    """Make a staging folder and lock it as long as this process lives."""
+    """Make a staging folder, and lock it for as long as this process lives."""
     while True:
-        # On the same file system as the folder, so that a receipt appears there in one step.
+        # On the same file system as the folder, so that a receipt can be moved there atomically.
         staging = Path(tempfile.mkdtemp(prefix=_prefix(), dir=folder))
         try:
             lock = os.open(staging, os.O_RDONLY)
         except FileNotFoundError:
-            # Somebody who cleans up has found it before it was locked.
+            # Another process has cleaned it up before it was locked.
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,7 +52,7 @@ def _stage(folder: Path) -> tuple[Path, int]:
             os.close(lock)
             continue
         except OSError:
-            # Where a file system has no locks, nobody can clean up either.
+            # On a file system without locks no other process can clean up either.
             return staging, lock
         if os.fstat(lock).st_nlink > 0 and staging.exists():
             return staging, lock
@@ -60,7 +60,7 @@ def _stage(folder: Path) -> tuple[Path, int]:
 
 
 def _clean(folder: Path) -> None:
-    """Remove the staging folders of processes of this machine that were killed: their locks went with them."""
+    """Remove the staging folders of killed processes on this machine, whose locks have been released."""
     for abandoned in folder.glob(f"{_prefix()}*"):
         try:
             lock = os.open(abandoned, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -77,10 +77,10 @@ def _clean(folder: Path) -> None:
 
 
 class StagedReceipts:
-    """Keeps receipts out of sight until `publish`; what was not published when the ``with`` block ends is discarded.
+    """Receipts that stay hidden until `publish`; those that are not published by the end of the block are discarded.
 
-    A receipt of a session that was not closed with 0 could not be verified, and it would stand in the place of an
-    earlier one that can.
+    A receipt of a session that was not closed with code 0 could not be verified, and would replace an earlier one that
+    can.
     """
 
     def __init__(
@@ -90,13 +90,13 @@ class StagedReceipts:
         *,
         staging: Path | None = None,
     ) -> None:
-        """Write into ``folder``, which is made if need be, or below a URI; without one, nothing is written.
+        """Publish into ``folder``, which is created if necessary, or below a URI; without one, write nothing.
 
-        ``staging`` is a folder that keeps what is not published, for another process that does it: only what this one
-        has added, or taken, is.
+        ``staging`` is a folder that keeps unpublished receipts, so that another process can publish them. Only receipts
+        that this process has added or taken over are published.
 
-        Raises :class:`penstock.DocumentsError` of kind "io" if the folder cannot be written, or the store does not
-        answer: nothing was sent yet.
+        Raises :class:`penstock.DocumentsError` of kind "io" if the folder cannot be written or the store does not
+        answer.
         """
         self._staging: Path | None = None
         self._place: Place | None = None
@@ -109,7 +109,7 @@ class StagedReceipts:
         try:
             self._pointers = EarlierReceipts(folder, storage)
             if is_uri(str(folder)):
-                # Objects appear whole; what is staged need not be near them.
+                # Objects are written atomically, so the staging folder can be on any file system.
                 self._place = Place.open(str(folder), storage)
                 self._place.info()
                 self._staging = staging or Path(tempfile.mkdtemp(prefix="receipts-"))
@@ -134,7 +134,7 @@ class StagedReceipts:
                 os.close(self._lock)
 
     def add(self, result: DocumentResult) -> str | None:
-        """Write a document's receipt; give the path or the URI at which it will be seen."""
+        """Stage a document's receipt, and return the path or URI at which it will be published."""
         if self._staging is None:
             return None
         self._documents[result.key] = result.document
@@ -142,25 +142,25 @@ class StagedReceipts:
         return str(self._folder / name) if self._place is None else f"{self._place.uri}/{name}"
 
     def place(self, document: str, key: str) -> Path | None:
-        """Give the path at which to write a document's receipt oneself, to be shown like any other."""
+        """Return the path to which the caller can write a document's receipt, to be published like the others."""
         if self._staging is None:
             return None
         self._documents[key] = document
         return self._staging / f"{key}.json"
 
     def take(self, document: str, key: str) -> None:
-        """Take the receipt that an earlier process has staged, if it has."""
+        """Include the receipt of a document in `publish`, if an earlier process has staged it."""
         self._documents[key] = document
 
     def has(self, key: str) -> bool:
-        """Whether there is a receipt of this name to be seen; so it is where none are written."""
+        """Return whether a receipt with this key is published; True if no receipts are written at all."""
         if self._staging is None:
             return True
         name = f"{key}.json"
         return (self._folder / name).is_file() if self._place is None else (self._place / name).exists()
 
     def publish(self) -> None:
-        """Show the receipts, once the session is closed; earlier ones of the same documents are replaced.
+        """Publish the receipts; call it once the session is closed. Earlier receipts with the same keys are replaced.
 
         Raises ``OSError`` if one of them cannot be written.
         """
@@ -182,7 +182,7 @@ class StagedReceipts:
         receipt.replace(self._folder / receipt.name)
 
     def _copy(self, receipt: Path) -> None:
-        # What is kept may be on another file system.
+        # The staging folder may be on another file system.
         temporary = self._folder / f".{receipt.name}.{os.getpid()}"
         try:
             with temporary.open("wb") as file:

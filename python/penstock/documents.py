@@ -1,4 +1,4 @@
-"""Documents taken apart into their parts, and put together again as trees.
+"""Split documents into their parts, and reassemble the parts as trees.
 
 >>> from penstock.documents import dehydrate, rehydrate
 >>> parts = list(dehydrate("note.txt", b"A line of text."))
@@ -7,8 +7,8 @@
 >>> rehydrate(parts).root.bytes
 15
 
-Formats are told by content, not by name. Damage is never an exception: what cannot be taken out of its container is a
-part with the status FAILED and a reason, and its siblings live on.
+Formats are recognized by content, not by name. Damage is never an exception: a part that cannot be read out of its
+container has the status FAILED and a reason, and its siblings are not affected.
 """
 
 import io
@@ -41,20 +41,21 @@ __all__ = [
 ]
 
 Source: TypeAlias = bytes | str | os.PathLike[str] | BinaryIO
-"""What a document is read from. A path is streamed. A binary file is read from its position to its end: it is copied,
-but one of more than 64 MiB that can seek is read in place, so it must stay open as long as parts of it are in use."""
+"""The types that a document can be read from. A path is streamed. A binary file is read from its current position to
+its end. It is copied, unless it is seekable and larger than 64 MiB: then it is read in place, and must stay open as
+long as its parts are in use."""
 
 _PIECE = 1 << 20
-# `Part` has a field of that name.
+# `Part` has a field named `bytes`, which hides the type.
 _bytes = bytes
 _HIGHEST = {"max_depth": (1 << 32) - 1, "max_ratio": (1 << 32) - 1, "part_seconds": 1e9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one document may cost. Beyond a limit a part is FAILED, with the limit in its reason.
+    """Limits on the resources that one document may use. A part that exceeds one is FAILED, and its reason names it.
 
-    Text and names are cut instead, and the part is not FAILED for it.
+    Text and names that are too long are cut off instead, which does not make the part FAILED.
 
     >>> deep = Limits(max_depth=0)
     >>> import io, zipfile
@@ -64,30 +65,30 @@ class Limits:
     """
 
     max_depth: int = 7
-    """How deep parts may lie; the document itself is at depth 0."""
+    """The deepest level of parts; the document itself is at depth 0."""
     max_children: int = 1_000_000
-    """How many children any container may have."""
+    """The most children of any container."""
     children_per_mib: int = 1000
-    """How many children a container may have for each MiB (begun) of its own size, and at least."""
+    """The most children of a container for each MiB, or part of one, of its own size."""
     max_inflated: int = 4 << 30
-    """Bytes of one part."""
+    """The most bytes of one part."""
     max_total_inflated: int = 64 << 30
-    """Bytes of all parts of one document together."""
+    """The most bytes of all parts of one document together."""
     max_ratio: int = 1000
-    """How many times larger than its compressed form a part may be, beyond 1 MiB."""
+    """The largest ratio of a part's size to its compressed size, for parts of more than 1 MiB."""
     max_text: int = 16 << 20
-    """Bytes of text kept for a part; what lies beyond is cut."""
+    """The most bytes of text that are kept for a part; the rest is cut off."""
     max_markup: int = 64 << 20
-    """Bytes of one HTML or XML document that are read for its text, links and embedded data."""
+    """The most bytes of one HTML or XML document that are read for its text, links and embedded data."""
     part_seconds: float = 60.0
-    """How long one part may take; for a PDF, one page."""
+    """The most seconds that one part may take; for a PDF, one page."""
     max_name: int = 4096
-    """Bytes of a member's name; what lies beyond is cut."""
+    """The most bytes of a member's name; the rest is cut off."""
     pdf_memory: int = 1 << 30
-    """Bytes of memory that the reader of a PDF may take."""
+    """The most bytes of memory that the PDF reader may use."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no limit: ``ValueError`` names the field."""
+        """Raise ``ValueError``, which names the field, for a value out of range."""
         for each in fields(self):
             value, highest = getattr(self, each.name), _HIGHEST.get(each.name, (1 << 63) - 1)
             if not 0 <= value <= highest:
@@ -104,40 +105,41 @@ class Part:
     """
 
     path: tuple[str, ...]
-    """The way down from the document through its containers. Names only: never use them as paths of files."""
+    """The names from the document's containers down to the part. Never use them as file paths."""
     type: str
-    """The MIME type, told by content."""
+    """The MIME type, recognized by content."""
     sha256: str | None
-    """Of the part's bytes as they came out of its container, in hex; ``None`` if they were never obtained."""
+    """The SHA-256 of the part's bytes as they were read from its container, in hex; ``None`` if they never were."""
     bytes: int | None
-    """How many bytes that are."""
+    """The number of those bytes."""
     depth: int
-    """How many containers the part lies in."""
+    """The number of containers that the part lies in."""
     status: str = "COMPLETE"
-    """A PipeStream status, ``COMPLETE`` or ``FAILED`` as long as nothing was sent."""
+    """A PipeStream status: ``COMPLETE`` or ``FAILED`` until the part is sent."""
     reason: str | None = None
     """Why the status is not ``COMPLETE``; ``None`` if it is."""
     text: str | None = None
     """The decoded text of a part that is text."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What the part says of itself: ``html.title``, ``mail.subject``, ``text.charset``, ..."""
+    """Metadata found in the part: ``html.title``, ``mail.subject``, ``text.charset``, ..."""
     container: bool = False
-    """Whether it was entered: the parts that follow, one deeper, are its children."""
+    """Whether the part was split: the parts that follow it, one level deeper, are its children."""
     file: str | None = None
-    """Where the bytes lie in the sink's folder, for a part that was sent."""
+    """The path of the bytes in the sink's folder, for a part that was sent."""
     reference: "_core.Content | None" = field(default=None, repr=False, compare=False)
-    """The bytes where this process has them, for :meth:`open` and :attr:`content`. A pickle leaves them out."""
+    """A reference to the bytes in this process, for :meth:`open` and :attr:`content`; not pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all but the bytes, which belong to this process."""
+        """Pickle everything except the bytes, which belong to this process."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "reference"}
         return _make_part, (given,)
 
     def open(self) -> BinaryIO:
-        """Open the part's bytes for reading; each call has a position of its own.
+        """Open the part's bytes for reading. Each call returns a stream with its own position.
 
-        Raises :class:`penstock.DocumentsError` if they are not here: they were never obtained, the part is a container
-        that its children stand for, or they are in the sink.
+        Raises:
+            DocumentsError: This process does not have the bytes: they were never read, the part is a container whose
+                children replace it, or they are in the sink.
         """
         if self.reference is None:
             raise DocumentsError(f"no bytes here for {'/'.join(self.path) or 'the document'}", "misuse")
@@ -145,7 +147,7 @@ class Part:
 
     @property
     def content(self) -> "_bytes | None":
-        """The part's bytes, or ``None`` where :meth:`open` would raise."""
+        """The part's bytes; ``None`` if :meth:`open` would raise."""
         if self.reference is None:
             return None
         with self.open() as stream:
@@ -157,7 +159,7 @@ def _make_part(given: dict[str, Any]) -> Part:
 
 
 class _Reader(io.RawIOBase):
-    """A part's bytes as a raw stream."""
+    """The bytes of a part, as a raw stream."""
 
     def __init__(self, content: "_core.Content") -> None:
         super().__init__()
@@ -191,11 +193,16 @@ class _Reader(io.RawIOBase):
 
 
 def dehydrate(name: str, source: Source, *, limits: Limits | None = None) -> Iterator[Part]:
-    """Take a document apart: the document itself first, then its parts, depth first in each container's order.
+    """Split a document: yield the document itself, then its parts, depth first in each container's order.
 
-    ``name`` is the document's own name, which names what a compressed stream holds and helps to tell Markdown and CSV.
-    A document that cannot be read gives one part, FAILED with the reason. The iterator ends by itself; each part is
-    taken out of its container when it is asked for.
+    A document that cannot be read yields one part, which is FAILED with the reason. Each part is read out of its
+    container only when the iterator reaches it.
+
+    Args:
+        name: The document's own name. The content of a compressed stream is named after it, and it helps to recognize
+            Markdown and CSV.
+        source: A path, the bytes themselves, or a binary file.
+        limits: The limits to apply; by default those of :class:`Limits`.
 
     >>> import io, zipfile
     >>> file = io.BytesIO()
@@ -222,50 +229,50 @@ def dehydrate(name: str, source: Source, *, limits: Limits | None = None) -> Ite
 
 @dataclass(slots=True)
 class Node:
-    """A part with its children, in a :class:`Composite`. Its properties are the part's fields."""
+    """A part and its children, in a :class:`Composite`. Its properties are the part's fields."""
 
     part: Part
-    """The part. Its status follows its children's: a container with a child that is not COMPLETE is FAILED."""
+    """The part. Its status depends on its children's: a container with a child that is not COMPLETE is FAILED."""
     children: "list[Node]" = field(default_factory=list)
-    """The parts right below it, in the container's order."""
+    """The parts directly below it, in the container's order."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The way down to it."""
+        """The names from the document's containers down to the part."""
         return self.part.path
 
     @property
     def type(self) -> str:
-        """Its MIME type."""
+        """The part's MIME type."""
         return self.part.type
 
     @property
     def bytes(self) -> int | None:
-        """How many bytes it has."""
+        """The part's size in bytes; ``None`` if the bytes were never read."""
         return self.part.bytes
 
     @property
     def sha256(self) -> str | None:
-        """The SHA-256 of its bytes, in hex."""
+        """The SHA-256 of the part's bytes, in hex; ``None`` if they were never read."""
         return self.part.sha256
 
     @property
     def status(self) -> str:
-        """Its status."""
+        """The part's status."""
         return self.part.status
 
     @property
     def reason(self) -> str | None:
-        """Why the status is not ``COMPLETE``."""
+        """Why the status is not ``COMPLETE``; ``None`` if it is."""
         return self.part.reason
 
     @property
     def text(self) -> str | None:
-        """Its text."""
+        """The part's text; ``None`` if it has none."""
         return self.part.text
 
     def walk(self) -> "Iterator[Node]":
-        """Give this node and all below it, depth first."""
+        """Yield this node and all nodes below it, depth first."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -273,7 +280,7 @@ class Node:
             stack.extend(reversed(node.children))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the node and all below it as plain dictionaries, without bytes."""
+        """Return the node and all nodes below it as plain dictionaries, without the parts' content."""
         part = self.part
         own: dict[str, Any] = {
             "path": list(part.path),
@@ -291,12 +298,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A document put together again: a tree of its parts, as :func:`rehydrate` gives it."""
+    """A reassembled document: the tree of its parts that :func:`rehydrate` returns."""
 
     root: Node
     """The document itself."""
     content_root: str
-    """The receipt's digest over paths, bytes and statuses of all parts, in hex."""
+    """The digest over the paths, bytes and statuses of all parts, as in a receipt, in hex."""
 
     @property
     def status(self) -> str:
@@ -305,34 +312,40 @@ class Composite:
 
     @property
     def text(self) -> str:
-        """The text of all parts in their order, an empty line between two."""
+        """The text of all parts in order, separated by empty lines."""
         return "\n\n".join(node.text for node in self.walk() if node.text)
 
     def walk(self) -> Iterator[Node]:
-        """Give the document and all its parts, depth first."""
+        """Yield the document and all its parts, depth first."""
         return self.root.walk()
 
     def find(self, path: Iterable[str]) -> Node | None:
-        """Find the first part with that path; duplicates are further on in :meth:`walk`."""
+        """Return the first part with a path, or ``None``. :meth:`walk` also yields the others if the path repeats."""
         wanted = tuple(path)
         return next((node for node in self.walk() if node.path == wanted), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the tree as plain dictionaries, without bytes; ``content_root`` is beside the document's own fields."""
+        """Return the tree as plain dictionaries, without content; ``content_root`` is next to the document's fields."""
         return {**self.root.to_dict(), "content_root": self.content_root}
 
     def to_json(self) -> str:
-        """Give :meth:`to_dict` as JSON."""
+        """Return :meth:`to_dict` as JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
 
 def rehydrate(parts: Iterable[Part], *, strict: bool = True) -> Composite:
-    """Put a document together out of its parts in the order in which :func:`dehydrate` gives them.
+    """Reassemble a document from its parts, in the order in which :func:`dehydrate` yields them.
 
-    Each part belongs to the last one before it that lies one less deep. Bytes stay where they are: by reference.
-    A container with a child that is not COMPLETE becomes FAILED; not so with ``strict=False``, for parts that were sent
-    under a policy, which has given every container its status. Raises :class:`penstock.DocumentsError` if the parts are
-    not those of exactly one document.
+    Each part is a child of the last part before it that is one level higher. The bytes are not copied: the tree refers
+    to them.
+
+    Args:
+        parts: All parts of one document, the document itself first.
+        strict: Whether a container with a child that is not COMPLETE becomes FAILED. Use False for parts that were
+            sent under a policy, which has already decided every container's status.
+
+    Raises:
+        DocumentsError: The parts are not those of exactly one document.
 
     >>> composite = rehydrate(dehydrate("page.html", b"<!doctype html><title>T</title><p>One line."))
     >>> composite.status, composite.text, len(composite.root.children)
@@ -365,7 +378,7 @@ def rehydrate(parts: Iterable[Part], *, strict: bool = True) -> Composite:
 
 
 def _apply_strict(node: Node) -> None:
-    """Make a container FAILED when a child is not COMPLETE; children come before their parents (decision 11)."""
+    """Make a container FAILED if a child is not COMPLETE. Children must be processed before their parents."""
     incomplete = sum(child.status != "COMPLETE" for child in node.children)
     if incomplete and node.status == "COMPLETE":
         reason = f"{incomplete} of {len(node.children)} parts are not COMPLETE"

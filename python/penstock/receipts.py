@@ -1,7 +1,7 @@
-"""Receipts: what was sent of a document, in a form that anyone can check against what a sink has.
+"""Receipts: records of what was sent of a document, which anyone can verify against the content of a sink.
 
-The protocol's Merkle root covers IDs and statuses; a receipt covers content. :func:`verify` believes nobody: it reads
-the sink's payloads and logs, and computes every digest anew.
+The protocol's Merkle root covers IDs and statuses; a receipt also covers content. :func:`verify` trusts no recorded
+digest: it reads the sink's payloads and logs, and computes every digest again.
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -37,10 +37,16 @@ __all__ = ["Change", "Difference", "compare", "load", "part_key", "verify", "ver
 
 
 def write(result: "DocumentResult", folder: str | os.PathLike[str]) -> Path:
-    """Write a document's receipt as ``KEY.json`` into ``folder``, which is made if need be; give its path.
+    """Write a document's receipt as ``KEY.json`` into a folder, which is created if necessary.
 
-    The file is there as a whole or not at all; an earlier receipt of the same document is replaced. Raises ``OSError``
-    if it cannot be written. The example of :class:`penstock.documents.DocumentSender` writes and verifies one.
+    The file is written atomically, and replaces an earlier receipt with the same key. The example of
+    :class:`penstock.documents.DocumentSender` writes and verifies a receipt.
+
+    Returns:
+        The path of the receipt.
+
+    Raises:
+        OSError: The receipt cannot be written.
     """
     target = Path(folder, f"{result.key}.json")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +65,14 @@ def write(result: "DocumentResult", folder: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a receipt: a dictionary of exactly the published fields. Nothing is compared with a sink.
+    """Read a receipt and check its form. Nothing is compared with a sink.
 
-    Raises :class:`penstock.DocumentsError` of kind "malformed" if it has not the form of one, ``OSError`` if it cannot
-    be read.
+    Returns:
+        A dictionary of exactly the published fields.
+
+    Raises:
+        DocumentsError: Of kind "malformed", if the file is not a well-formed receipt.
+        OSError: The file cannot be read.
     """
     try:
         receipt = load_object(Path(path))
@@ -76,11 +86,19 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 def verify(
     receipt: str | os.PathLike[str], sink: str | os.PathLike[str], *, storage: Mapping[str, str] | None = None
 ) -> list[Difference]:
-    """Compare a receipt with the files of a sink; no difference means that all is there, byte by byte.
+    """Compare a receipt with the files of a sink. An empty list means that the sink has every byte.
 
-    Both may be URIs of an object store, with its options in ``storage``. A session that is not closed yet is waited
-    for, up to 3 seconds. Raises ``OSError`` only if the receipt itself cannot be read, ``ValueError`` for a URI or an
-    option that is none.
+    If a session is not closed yet, its end is awaited for up to 3 seconds.
+
+    Args:
+        receipt: The receipt's path, or its URI in an object store.
+        sink: The sink's folder, or its URI in an object store.
+        storage: The options of the object store.
+
+    Raises:
+        OSError: The receipt cannot be read, or a folder or store of the sink fails to be listed. Payloads and local
+            logs that cannot be read are differences instead.
+        ValueError: A URI or an option is invalid.
     """
     return [difference for _, differences in verify_all(receipt, sink, storage=storage) for difference in differences]
 
@@ -92,13 +110,24 @@ def verify_all(
     storage: Mapping[str, str] | None = None,
     uri: str | None = None,
 ) -> Iterator[tuple[Path, Iterator[Difference]]]:
-    """Verify a receipt, or every ``*.json`` of a folder in the order of the names: each with its differences.
+    """Verify a receipt, or every ``*.json`` file of a folder in order of name.
 
-    With ``uri``, a ``pipestream://`` URI, only documents of that session are verified, or the one whose root entity it
-    names. Differences come while the sink is being read; exhaust one iterator before you take the next. Both may be
-    URIs, with options of the store in ``storage``; the path is that of a copy of the receipt then. Raises ``OSError``
-    if there is no such file or folder, :class:`penstock.DocumentsError` if the folder has no receipts, ``ValueError``
-    for a URI or an option that is none, :class:`penstock.PipeStreamError` for a ``uri`` that is none.
+    Args:
+        receipts: A receipt or a folder of receipts: a path, or a URI in an object store.
+        sink: The sink's folder, or its URI in an object store.
+        storage: The options of the object store.
+        uri: A ``pipestream://`` URI: verify only the documents of its session, or the document whose root entity it
+            names.
+
+    Yields:
+        The path of each receipt with an iterator over its differences, which reads the sink as it advances: exhaust it
+        before you continue with the next receipt. If ``receipts`` is a URI, the path is that of a local copy.
+
+    Raises:
+        OSError: The file or folder of receipts does not exist.
+        DocumentsError: The folder has no receipts.
+        ValueError: A URI of a store or an option is invalid.
+        PipeStreamError: ``uri`` is not a valid ``pipestream://`` URI.
     """
     wanted = None if uri is None else PipeStreamURI.parse(uri)
     folder = Sink(sink_folder(sink, storage))
@@ -111,7 +140,7 @@ def verify_all(
 
 
 def _is_of(path: Path, uri: PipeStreamURI) -> bool:
-    """Whether a receipt is of a document that a URI names: by its session and, where it names them, by its root."""
+    """Return whether a URI names a receipt's document: by its session, and by its scope and entity if it has them."""
     try:
         receipt = load_object(path)
     except Malformed:
@@ -145,6 +174,6 @@ def _compare(receipt: dict[str, Any], path: Path, sink: Sink) -> Iterator[Differ
     for difference in check_form(receipt):
         malformed = True
         yield difference
-    # What comes now relies on the form.
+    # `Verification` relies on the receipt's form.
     if not malformed:
         yield from Verification(receipt, path.stem, sink.of(receipt)).differences()

@@ -1,4 +1,4 @@
-"""Certificates for development: a CA of one's own and a certificate for this machine."""
+"""Development certificates: a private CA and a certificate for this machine."""
 
 import os
 
@@ -10,8 +10,8 @@ __all__ = ["write_certificates"]
 def write_certificates(directory: str | os.PathLike[str]) -> str:
     """Write ``ca.pem``, ``cert.pem`` and ``key.pem`` for localhost, 127.0.0.1 and ::1.
 
-    The key is readable by its owner only. Files that are there are never written over. The certificate serves as a
-    server's and as a client's, until 2055 (decision 21).
+    The key is readable only by its owner. Existing files are never overwritten. The certificate is valid for servers
+    and for clients, until 2055.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -25,6 +25,6 @@ def write_certificates(directory: str | os.PathLike[str]) -> str:
         The certificate's fingerprint, ``sha256:HEX``, for clients that pin it.
 
     Raises:
-        PipeStreamError: Of kind "io", where the files cannot be written, or of kind "misuse" where they exist.
+        PipeStreamError: Of kind "io" if the files cannot be written, or if one of them exists already.
     """
     return _core.write_certificates(directory)

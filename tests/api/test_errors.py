@@ -22,7 +22,6 @@ from penstock import (
 from penstock.aio._loop import seconds_or
 from penstock.quicx import TaskFailed
 
-
 ERRORS = {
     DocumentsError: lambda kind: DocumentsError("no such document", kind),
     LumberjackError: lambda kind: LumberjackError("the window is over", kind),

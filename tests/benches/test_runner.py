@@ -96,7 +96,40 @@ def test_a_line_of_two_checkouts_is_a_speed_whatever_its_unit(bench):
     def lines(name: str, unit: str, *medians: float) -> list[Record]:
         return [bench.record(name, unit, [median]) for median in medians]
 
-    faster = against.compare("s", lines("calls", "calls/s", 9, 20, 8), lines("calls", "calls/s", 10, 10, 10), "before")
-    assert (faster.name, faster.ratio, faster.ratio_of, faster.met) == ("s: calls", 0.9, "ours/peer", False)
+    slower = against.compare("s", lines("calls", "calls/s", 9, 20, 8), lines("calls", "calls/s", 10, 10, 10), "before")
+    assert (slower.name, slower.ratio, slower.ratio_of, slower.met) == ("s: calls", 0.9, "ours/peer", False)
+    assert slower.note == "Slower in 2 of 3 pairs."
     less = against.compare("s", lines("memory", "MiB", 5, 4, 5), lines("memory", "MiB", 10, 2, 10), "before")
-    assert (less.ratio, less.ratio_of, less.met) == (2, "peer/ours", True)
+    assert (less.ratio, less.ratio_of, less.met, less.note) == (2, "peer/ours", True, None)
+
+
+def test_a_line_of_two_checkouts_pairs_neighbouring_runs(bench):
+    def line(ours: list[float], peer: list[float]) -> list[Record]:
+        return [bench.record("calls", "calls/s", ours, peer=peer, peer_name="p", ratio_of="ours/peer")]
+
+    # The host becomes half as fast after the first run.
+    record = against.compare("s", line([90, 45, 45], [8, 4, 4]), line([100, 50, 50], [10, 5, 4]), "before")
+    assert (record.ours.runs, record.ratio) == (3, 0.9)
+    assert record.note == "Slower in 3 of 3 pairs. The peer of this line, the same on both sides, has 0.8."
+    assert against.compare("s", line([90, 45], [1, 1]), line([90], [1]), "before").ratio == 0.75
+
+
+def test_two_processes_run_in_turn(tmp_path):
+    """Calls alternate as A B, B A, A B; what is outside of calls runs in the turn of its process, too."""
+    log = tmp_path / "log"
+    for name, calls in (("a", 3), ("b", 4)):
+        runner = tmp_path / name / "benches" / "runner.py"
+        runner.parent.mkdir(parents=True)
+        runner.write_text(
+            "class Bench:\n    def interleaved(self, sides, *, runs):\n"
+            "        return [call() for _ in range(runs) for call in sides.values()]\n"
+        )
+        (runner.parent / "__main__.py").write_text(
+            f"import sys\nfrom benches.runner import Bench\nlog = open({str(log)!r}, 'a', buffering=1)\n"
+            f"print('{name} starts', *sys.argv[1:], file=log)\n"
+            f"Bench().interleaved({{'s': lambda: print('{name}', file=log)}}, runs={calls})\n"
+            f"print('{name} ends', file=log)\n"
+        )
+    against.run_in_turn({tmp_path / "a": ["x"], tmp_path / "b": ["y"]})
+    calls = ["a starts x", "a", "b starts y", "b", "b", "a", "a", "a ends", "b", "b", "b ends"]
+    assert log.read_text().splitlines() == calls

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -401,6 +402,9 @@ def test_a_sink_that_is_killed_while_it_commits_has_committed_all_or_nothing(sta
         sink = start_sink(folder).__enter__()
         before = writer(sink, transaction="t")
         messages = [before.write(iter([rows(text)])) for text in ("one", "two", "three")]
+        # A task ends before the sink has prepared its session, and a commit waits for that.
+        while not all(any(folder.rglob(f".transactions/**/{each.session}")) for each in messages):
+            time.sleep(0.001)
         killer = threading.Timer(chance.random() * 0.02, os.kill, (sink.pid, signal.SIGKILL))
         killer.start()
         try:

@@ -1,4 +1,4 @@
-//! Reads little-endian numbers at an offset, without a way to overrun.
+//! Little-endian numbers, read at an offset; `None` where the bytes end before the number does.
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     array(bytes, at).map(u16::from_le_bytes)

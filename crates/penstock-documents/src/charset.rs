@@ -8,7 +8,7 @@ use encoding_rs::{Decoder, Encoding, REPLACEMENT, UTF_8};
 use crate::context::PIECE;
 use crate::workspace::Source;
 
-/// How much of markup is searched for the charset that it declares.
+/// The number of bytes at the beginning of markup that are searched for a declared charset.
 const DECLARED_WITHIN: usize = 4096;
 
 /// Choose the charset of the first `limit` bytes of `source` and rewind it. A byte order mark takes precedence; then
@@ -32,8 +32,8 @@ pub(crate) fn choose(source: &mut dyn Source, declared: Option<&str>, limit: u64
     }
 }
 
-/// Guess the charset of a text that is not UTF-8 and declares none. Guessing costs a hundred times as much as
-/// [`Survey`], so only such a text is read for it.
+/// Guess the charset of a text that declares none and may not be UTF-8. Guessing costs a hundred times as much as
+/// [`Survey`], so only such a text is read a second time.
 fn guess(source: &mut dyn Source, limit: u64, broken: bool) -> io::Result<&'static Encoding> {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
     each_piece(source, limit, |bytes, _| {
@@ -68,8 +68,8 @@ pub(crate) fn label(label: &str) -> Option<&'static Encoding> {
     Encoding::for_label(label.as_bytes()).filter(|&encoding| !ascii && encoding != UTF_8 && encoding != REPLACEMENT)
 }
 
-/// A text that declares another charset is UTF-8 if it has at least this many characters beyond ASCII, and this many of
-/// them for each invalid byte.
+/// A text is certainly UTF-8 if it has at least this many characters beyond ASCII, and this many of them for each
+/// invalid sequence. If it declares another charset, it must have no invalid sequence either.
 const MIN_UTF8_CHARACTERS: u64 = 4;
 const CHARACTERS_PER_INVALID: u64 = 16;
 /// The byte that begins each shift of ISO-2022-JP.
@@ -78,7 +78,7 @@ const ESCAPE: u8 = 0x1b;
 /// Determines whether bytes are UTF-8, piece by piece.
 #[derive(Default)]
 struct Survey {
-    /// How many characters beyond ASCII there are as UTF-8, and how many invalid sequences.
+    /// The numbers of valid UTF-8 characters beyond ASCII and of invalid sequences.
     characters: u64,
     invalid: u64,
     /// Whether there are escapes, as in ISO-2022-JP.
@@ -152,7 +152,7 @@ pub(crate) struct DecodedText<R> {
     decoder: Decoder,
     piece: Vec<u8>,
     text: String,
-    /// How much of `text` [`BufRead`] has consumed.
+    /// The number of bytes of `text` that were consumed through [`BufRead`].
     consumed: usize,
     ended: bool,
 }

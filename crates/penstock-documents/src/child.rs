@@ -16,7 +16,8 @@ pub(crate) trait Walker: Send {
         None
     }
 
-    /// Return whether a child can be skipped at little cost without affecting the others, as far as is known so far.
+    /// Return whether a child can be skipped at little cost without affecting the others, as far as the children so far
+    /// show.
     fn divisible(&self) -> bool {
         false
     }
@@ -24,7 +25,7 @@ pub(crate) trait Walker: Send {
 
 /// One child of a container.
 pub(crate) struct Child {
-    /// Its name; a child without one is named by its position.
+    /// The child's name; a child without a name is named by its position.
     pub(crate) name: Option<String>,
     pub(crate) content: Content,
     pub(crate) metadata: BTreeMap<String, String>,
@@ -33,13 +34,13 @@ pub(crate) struct Child {
 
 /// The content of a child, as far as it could be read.
 pub(crate) enum Content {
-    /// All of it; its type is determined from its bytes.
+    /// The complete content; its type is determined from its bytes.
     Whole(Fetched),
-    /// All of it, with a known type: links, special files, pages.
+    /// The complete content, with a known type: links, special files, pages.
     Typed(Fetched, &'static str, Option<String>),
-    /// The bytes that the container has, and why they may be incomplete.
+    /// The bytes that the container has, and what is wrong with them.
     Damaged(Fetched, Failure),
-    /// Nothing.
+    /// No content.
     Failed(Failure),
 }
 

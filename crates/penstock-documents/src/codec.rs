@@ -35,7 +35,7 @@ pub(crate) fn zip_lzma<R: BufRead>(mut input: R, size: Option<u64>) -> io::Resul
     let [_, _, 5, 0, properties @ ..] = start else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the LZMA properties have the wrong length"));
     };
-    // The rest is the data of an .lzma file, so with that format's header of 13 bytes it is one.
+    // The rest is the data of an .lzma file; only that format's header of 13 bytes is missing.
     let mut header = properties.to_vec();
     header.extend_from_slice(&size.unwrap_or(u64::MAX).to_le_bytes());
     let file: Chain<Cursor<Vec<u8>>, R> = Cursor::new(header).chain(input);

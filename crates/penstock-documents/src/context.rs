@@ -1,5 +1,5 @@
-//! The context of every format: the caller's workspace, the limits, and the only way to read a part's bytes out of a
-//! container. All limits on bytes and time are enforced here and nowhere else.
+//! The context that every format uses: the caller's workspace, the limits, and the only function that reads a part's
+//! bytes out of a container. The limits on a part's bytes and time are enforced here.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::limits::Limits;
 use crate::workspace::{Source, Spool, Workspace};
 
-/// How much is read in one step. The limits are checked after each piece, so this is also how far they can be exceeded.
+/// The number of bytes read at a time. Limits are checked after each piece, so they are exceeded by at most this much.
 pub(crate) const PIECE: usize = 64 * 1024;
 
 /// The bytes of a part, read completely.
@@ -21,8 +21,8 @@ pub(crate) struct Fetched {
     pub(crate) bytes: u64,
 }
 
-/// Counts what a decoder takes from a container's own bytes, and records whether the container's source itself failed:
-/// an error of the decoder is damage of the part, an error of the source is not.
+/// Counts the container's bytes that a decoder consumes, and records whether the container's source itself failed: a
+/// decoder's error means that the part is damaged, an error of the source does not.
 #[derive(Default)]
 pub(crate) struct Meter {
     consumed: Cell<u64>,
@@ -35,7 +35,7 @@ impl Meter {
         Tap { inner, meter: self }
     }
 
-    /// Return the failure for an error: the source's own, or the decoder's.
+    /// Return the failure for an error of the decoder, or for the source's error if there was one.
     pub(crate) fn blame(&self, error: &io::Error) -> Failure {
         match self.failed.borrow_mut().take() {
             Some(source) => Failure::io("reading the container failed", &source),
@@ -44,7 +44,7 @@ impl Meter {
     }
 }
 
-/// A reader that a [`Meter`] watches.
+/// A reader whose bytes and errors a [`Meter`] records.
 pub(crate) struct Tap<'m, R> {
     inner: R,
     meter: &'m Meter,
@@ -70,7 +70,7 @@ impl<R: Read> Read for Tap<'_, R> {
 /// The origin of a part's bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Bytes stored in the container unchanged, or nearly so: there is no ratio to watch.
+    /// Bytes stored in the container unchanged, or nearly so, so that there is no ratio to check.
     Plain,
     /// Bytes that a decompressor produces from fewer bytes.
     Compressed,
@@ -82,10 +82,10 @@ pub(crate) struct Context<'a> {
     pub(crate) limits: &'a Limits,
     /// The total bytes of the document's parts so far.
     pub(crate) total: &'a mut u64,
-    /// If set, the next child is skipped: its bytes are not read, and their approximate number is added here.
+    /// If set, the next child is skipped: it is not extracted, and its approximate size in bytes is added here.
     pub(crate) skipped: Option<&'a mut u64>,
-    /// Whether every child was already examined when the container was divided, so that skipped ones need no
-    /// examination.
+    /// Whether every child was already examined when the container was divided among senders, so that skipped children
+    /// are not examined again.
     pub(crate) divided: bool,
 }
 
@@ -95,7 +95,7 @@ impl Context<'_> {
         Deadline { at: self.workspace.now().checked_add(self.limits.part_time) }
     }
 
-    /// Return whether `deadline` has passed.
+    /// Fail if `deadline` has passed.
     pub(crate) fn check(&self, deadline: &Deadline) -> Result<(), Failure> {
         if deadline.at.is_some_and(|at| self.workspace.now() >= at) {
             let reason = format!("took longer than {} s", self.limits.part_time.as_secs_f64());
@@ -104,7 +104,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Return the stand-in for a child of about `length` bytes that is skipped; `None` if it is to be read.
+    /// Return a placeholder for a skipped child of about `length` bytes; `None` if the child must be read.
     pub(crate) fn skip(&mut self, length: u64) -> Option<Fetched> {
         let skipped = self.skipped.as_mut()?;
         **skipped = skipped.saturating_add(length);
@@ -178,8 +178,8 @@ pub(crate) struct Deadline {
     at: Option<Instant>,
 }
 
-/// Read all of `source` for its digest and rewind it. The document's own size is up to the caller, so no limits apply
-/// here.
+/// Read all of `source` to compute its digest, and rewind it. No limits apply, because the caller chooses the
+/// document's size.
 pub(crate) fn digest(mut source: Box<dyn Source>) -> Result<Fetched, Failure> {
     let failed = |error: io::Error| Failure::io("the document cannot be read", &error);
     source.seek(SeekFrom::Start(0)).map_err(failed)?;

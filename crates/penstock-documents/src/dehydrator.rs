@@ -12,8 +12,8 @@ use crate::workspace::{Source, Workspace};
 /// container.
 ///
 /// Damage results in a failed part, never in an error of the whole document, and the iteration always ends. Each
-/// [`Event::Enter`] has its [`Event::Leave`]. Open containers are kept on a stack, so depth does not recurse; the
-/// memory of a step is bounded by [`Limits`].
+/// [`Event::Enter`] has its [`Event::Leave`]. Open containers are kept on a stack, so nesting needs no recursion;
+/// the memory of a step is bounded by [`Limits`].
 ///
 /// ```text
 /// Enter a.zip []
@@ -31,7 +31,7 @@ pub struct Dehydrator<W: Workspace> {
     total: u64,
     path: Vec<String>,
     stack: Vec<Frame>,
-    /// The known digest and length of the document, so that it need not be read for them.
+    /// The document's digest and length if the caller supplied them; the document is then not read to compute them.
     known: Option<([u8; 32], u64)>,
     selection: Option<Selection>,
 }
@@ -42,7 +42,7 @@ struct Frame {
     sha256: [u8; 32],
     children: u64,
     max_children: u64,
-    /// Whether it has returned the most children allowed; no more are requested.
+    /// Whether no more children are requested: the limit is reached, or none of the rest is selected.
     full: bool,
 }
 
@@ -54,8 +54,7 @@ impl<W: Workspace> Dehydrator<W> {
         Self { root, workspace, limits, total: 0, path, stack, known: None, selection: None }
     }
 
-    /// Use a known SHA-256 and length of the document, so that it is not read again for them. They must be those of the
-    /// source.
+    /// Use the document's known SHA-256 and length, so that it is not read to compute them. They must match the source.
     #[must_use]
     pub fn with_digest(mut self, sha256: [u8; 32], bytes: u64) -> Self {
         self.known = Some((sha256, bytes));
@@ -63,21 +62,21 @@ impl<W: Workspace> Dehydrator<W> {
     }
 
     /// Return only some of the children of one container; everything else is unchanged. The containers above it must
-    /// have one child each.
+    /// have one child each, because the selection applies to every container at its depth.
     #[must_use]
     pub fn with_selection(mut self, selection: Selection) -> Self {
         self.selection = Some(selection);
         self
     }
 
-    /// Return whether children of the container entered last can be skipped at little cost without affecting the
-    /// others, as far as is known after those skipped so far.
+    /// Return whether children of the innermost open container can be skipped at little cost without affecting the
+    /// others. Each skipped child can change the answer to `false`.
     pub fn divisible(&self) -> bool {
         self.stack.last().is_some_and(|frame| frame.walker.divisible())
     }
 
-    /// Skip the next child of the container entered last without reading its bytes, and return their approximate
-    /// number. `None` if there are no more children, so that the next step leaves the container.
+    /// Skip the next child of the innermost open container without extracting it, and return its approximate size in
+    /// bytes. `None` if there are no more children, so that the next step leaves the container.
     pub fn skip_child(&mut self) -> Option<u64> {
         let (mut skipped, mut uncounted) = (0, 0);
         let frame = self.stack.last_mut().filter(|frame| !frame.full)?;
@@ -114,7 +113,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// Return the next step; the first is the document itself, and `None` after the last one is final.
+    /// Return the next step. The first is the document itself; after the last, every call returns `None`.
     pub fn next_event(&mut self) -> Option<Event> {
         if let Some((name, source)) = self.root.take() {
             return Some(self.begin(&name, source));
@@ -133,8 +132,8 @@ impl<W: Workspace> Dehydrator<W> {
         frame.children += 1;
         let position = frame.children;
         if position >= frame.max_children {
-            // This is the last child allowed. A failed part that stands for the rest takes its place, because a
-            // receiver counts it like any other.
+            // This is the last child allowed. If more follow, one failed part takes the place of this child and the
+            // rest, because a receiver counts the failed part as a child too.
             frame.full = true;
             if frame.walker.next_child(&mut context).is_some() {
                 let failure = too_many(frame.max_children, frame.walker.declared());
@@ -158,7 +157,7 @@ impl<W: Workspace> Dehydrator<W> {
         }
     }
 
-    /// Make a step from a child: name it and examine it.
+    /// Turn a child into a step: name it and examine it.
     fn place(&mut self, position: u64, child: Child) -> Event {
         let name = child.name.unwrap_or_else(|| name::part(position));
         let mut path = self.path.clone();

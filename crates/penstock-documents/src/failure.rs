@@ -12,9 +12,9 @@ pub enum FailureKind {
     Limit,
     /// The part is a container whose children would be nested deeper than allowed.
     TooDeep,
-    /// The part is the same container as one that contains it.
+    /// The part is byte for byte the same as a container that encloses it.
     Cycle,
-    /// Taking the part out of its container took longer than allowed.
+    /// Reading the part out of its container, or reading its text, took longer than allowed.
     TimedOut,
     /// The container stores the part in a way that is not supported.
     Unsupported,
@@ -47,7 +47,7 @@ impl fmt::Display for FailureKind {
 /// Why a part failed: the kind for programs, the reason for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What kind of failure it is.
+    /// The kind of the failure.
     pub kind: FailureKind,
     /// One sentence without a full stop, for receipts.
     pub reason: String,
@@ -71,7 +71,7 @@ impl Failure {
         Self::new(FailureKind::Unsupported, reason)
     }
 
-    /// Make the failure of the caller's source or spool, which says nothing about the part.
+    /// Make a failure for an error of the caller's source or spool, which does not mean that the part is damaged.
     pub(crate) fn io(what: &str, error: &io::Error) -> Self {
         Self::new(FailureKind::Io, format!("{what}: {error}"))
     }

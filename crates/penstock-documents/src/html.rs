@@ -22,7 +22,7 @@ use crate::prose::Prose;
 use crate::workspace::{Source, Spool};
 use crate::xml;
 
-/// The most bytes of links, and of the title, that become metadata.
+/// The maximum number of bytes of links, and of the title, that become metadata.
 const MAX_LINKS: usize = 128 * 1024;
 const MAX_TITLE: usize = 4096;
 
@@ -143,7 +143,7 @@ pub(crate) fn read(
     let sink = Sink { state: RefCell::new(State::new(limits.max_text)) };
     let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
     let queue = BufferQueue::default();
-    // One more than the children allowed, so that exceeding the limit is noticed.
+    // Room for one more than the children allowed, so that the dehydrator notices when the limit is exceeded.
     let mut collector =
         DataCollector { spool: None, length: 0, embedded: Vec::new(), room: limits.children_of(bytes) + 1 };
     loop {
@@ -176,7 +176,9 @@ struct Sink {
 struct State {
     prose: Prose,
     title: Option<String>,
-    /// The current element, if its content is not text to read.
+    /// Whether some of the title was cut off.
+    title_cut: bool,
+    /// The current element, if its content is not part of the text.
     inside: Inside,
     style: String,
     links: Vec<String>,
@@ -203,7 +205,7 @@ impl TokenSink for Sink {
             Token::TagToken(tag) if tag.kind == TagKind::StartTag => return state.start(&tag),
             Token::TagToken(tag) => state.end(&tag.name),
             Token::CharacterTokens(text) => state.characters(&text),
-            // A style sheet that is never closed counts too.
+            // A style sheet that is never closed is searched too.
             Token::EOFToken => state.end("style"),
             Token::DoctypeToken(_) | Token::CommentToken(_) | Token::NullCharacterToken | Token::ParseError(_) => {}
         }
@@ -256,12 +258,18 @@ impl State {
     fn characters(&mut self, text: &str) {
         match self.inside {
             Inside::Body => self.prose.push_text(text),
-            Inside::Title => self.title.get_or_insert_default().push_str(text),
+            Inside::Title => self.push_title(text),
             Inside::Style => self.style.push_str(text),
             Inside::Script => {}
         }
-        if let Some(title) = &mut self.title {
-            name::cut(title, MAX_TITLE);
+    }
+
+    fn push_title(&mut self, text: &str) {
+        let title = self.title.get_or_insert_default();
+        // After the cut a shorter character may still fit, but the title would then have a gap.
+        if !self.title_cut {
+            title.push_str(text);
+            self.title_cut = name::cut(title, MAX_TITLE);
         }
     }
 
@@ -280,7 +288,7 @@ impl State {
     }
 
     fn link(&mut self, target: &str) {
-        // The length as JSON, with a comma.
+        // The length of the link in the JSON array, with a comma.
         let length = serde_json::to_string(target).map_or(0, |text| text.len());
         self.links_length = self.links_length.saturating_add(length + 1);
         match self.links_length > MAX_LINKS {
@@ -297,7 +305,7 @@ impl State {
     }
 }
 
-/// Embedded data, decoded, in one spool until it is requested.
+/// The decoded embedded data, kept in one spool until it is requested.
 struct DataCollector {
     spool: Option<Box<dyn Spool>>,
     length: u64,
@@ -307,7 +315,7 @@ struct DataCollector {
 
 struct Embedded {
     hint: Hint,
-    /// Its start and length in the spool.
+    /// The start and length of the data in the spool.
     place: Result<(u64, u64), Failure>,
 }
 
@@ -347,16 +355,32 @@ impl DataCollector {
 pub(crate) struct HtmlWalker {
     spool: Option<Box<dyn Spool>>,
     embedded: vec::IntoIter<Embedded>,
-    /// How many bytes at the document's end were not searched.
+    /// The number of bytes at the document's end that were not searched.
     unread: u64,
+}
+
+impl HtmlWalker {
+    /// Return why the document fails if `refusal` forbids its children. If no data was found, the reason is that some
+    /// may be in the bytes that were not searched.
+    pub(crate) fn refused(mut self, refusal: Failure) -> Failure {
+        match self.embedded.as_slice().is_empty() {
+            true => self.take_unread().unwrap_or(refusal),
+            false => refusal,
+        }
+    }
+
+    /// Return the failure for the bytes that were not searched, if there are any, the first time.
+    fn take_unread(&mut self) -> Option<Failure> {
+        let unread = std::mem::take(&mut self.unread);
+        let reason = || format!("the document's last {unread} bytes were not searched for embedded data");
+        (unread > 0).then(|| Failure::limit(reason()))
+    }
 }
 
 impl Walker for HtmlWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
         let Some(Embedded { hint, place }) = self.embedded.next() else {
-            let unread = std::mem::take(&mut self.unread);
-            let reason = format!("the document's last {unread} bytes were not searched for embedded data");
-            return (unread > 0).then(|| Child::failed(None, Failure::limit(reason)));
+            return self.take_unread().map(|failure| Child::failed(None, failure));
         };
         let fetched = place.and_then(|(start, length)| {
             let Some(spool) = &mut self.spool else { return context.keep(&[]) };

@@ -1,4 +1,5 @@
-//! Takes documents apart, one file per format: no protocol, and no IO except through what the caller supplies.
+//! Takes documents apart, with one source file per format. There is no protocol here, and no IO except through the
+//! caller's [`Source`] and [`Workspace`].
 //!
 //! A [`Dehydrator`] reads a document and returns its parts one after the other. The type of a part is determined from
 //! its bytes:
@@ -7,7 +8,7 @@
 //! |---|---|---|---|
 //! | zip (docx, xlsx, pptx, OpenDocument, EPUB, jar), tar, gzip, bzip2, xz, zstd, mbox, mail | PDF (pages), HTML (embedded data) | plain text, Markdown, CSV, JSON, XML, HTML | anything |
 //!
-//! Names of members are only names: `..`, absolute names, duplicates and links are preserved, but never followed.
+//! Member names are only labels: `..`, absolute names, duplicates and links are preserved, but never followed.
 //!
 //! This crate does not reassemble documents, and does not know entities, scopes or sinks.
 

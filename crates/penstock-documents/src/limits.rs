@@ -9,25 +9,25 @@ const GIB: u64 = 1024 * MIB;
 pub struct Limits {
     /// The deepest level of parts; the document itself is at depth 0. A container at this depth is not entered.
     pub max_depth: u32,
-    /// The most children of any container.
+    /// The maximum number of children of any container.
     pub max_children: u64,
-    /// The most children of a container for each MiB, or part of one, of its own size.
+    /// The maximum number of children of a container for each MiB, or started MiB, of its own size.
     pub children_per_mib: u64,
-    /// The most bytes of one part.
+    /// The maximum size of one part in bytes.
     pub max_inflated: u64,
-    /// The most bytes of all parts of one document together.
+    /// The maximum size of all parts of one document together, in bytes.
     pub max_total_inflated: u64,
     /// The largest ratio of a member's or stream's size to its compressed size, once the size exceeds 1 MiB.
     pub max_ratio: u32,
-    /// The most bytes of text that are kept for a part; the rest is cut off.
+    /// The maximum number of bytes of text kept for a part; the rest is cut off.
     pub max_text: u64,
-    /// The most bytes of one HTML or XML document that are read for its text, links and embedded data.
+    /// The maximum number of bytes of an HTML or XML document that are searched for text, links and embedded data.
     pub max_markup: u64,
     /// The time limit for reading one part out of its container, or for reading its text.
     pub part_time: Duration,
-    /// The most bytes of a member's name that are kept; the rest is cut off.
+    /// The maximum number of bytes kept of a member's name; the rest is cut off.
     pub max_name: usize,
-    /// The most memory for the reader of a PDF.
+    /// The memory limit of the PDF reader, in bytes.
     pub pdf_memory: u64,
 }
 
@@ -73,12 +73,12 @@ impl Limits {
 /// The limits for the reader of a PDF, which is implemented outside this crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PdfLimits {
-    /// The most pages that are requested.
+    /// The maximum number of pages that are requested.
     pub max_pages: u64,
-    /// The most bytes of UTF-8 of one page's text.
+    /// The maximum size of one page's text, in bytes of UTF-8.
     pub max_text: u64,
     /// The time limit for opening the document, and for each page.
     pub page_time: Duration,
-    /// The most bytes of memory for the reader.
+    /// The memory limit of the reader, in bytes.
     pub max_memory: u64,
 }

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, BufReader, Read, SeekFrom};
 use crate::context::PIECE;
 use crate::workspace::Source;
 
-/// How much of a line is kept. Boundaries have at most 70 bytes (RFC 2046, 5.1.1), and headers are folded long before
-/// that.
+/// The number of bytes at a line's beginning that are kept. Boundaries have at most 70 bytes (RFC 2046, 5.1.1), and
+/// headers are folded long before 4,096.
 const MAX_TEXT: usize = 4096;
 
 /// One line of a source.

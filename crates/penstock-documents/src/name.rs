@@ -1,4 +1,4 @@
-//! Names of members: one path segment each, unchanged, and never used as a path.
+//! Names of members. Each is one segment of a part's path, even with slashes in it, and is never used as a file path.
 
 use std::fmt::Write;
 

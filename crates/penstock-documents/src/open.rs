@@ -29,11 +29,11 @@ pub(crate) struct OpenPart {
     pub(crate) media_type: String,
     pub(crate) text: Option<String>,
     pub(crate) metadata: BTreeMap<String, String>,
-    /// Why it failed; such a part is not entered.
+    /// Why the part failed; a failed part is not entered.
     pub(crate) failure: Option<Failure>,
-    /// Its walker, if it has children.
+    /// The part's walker, if it has children.
     pub(crate) walker: Option<Box<dyn Walker>>,
-    /// Its bytes, unless its children stand for them.
+    /// The part's bytes, unless its children stand for them.
     pub(crate) payload: Option<Payload>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct PartHints<'a> {
     pub(crate) name: &'a str,
     pub(crate) hint: &'a Hint,
     pub(crate) bytes: u64,
-    /// Why it must not be entered if it is a container.
+    /// Why the part must not be entered if it is a container.
     pub(crate) refusal: Option<Failure>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn open(fetched: Fetched, known: PartHints<'_>, context: &mut Context
         Format::Xml(media_type, declared) => open_xml(media_type, declared, source, &head, &known, context),
         Format::Text => open_text(source, &known, context),
         Format::Binary(media_type) => {
-            // A type that a mail or a data: URI declares is better than none, unless the bytes contradict it.
+            // A type that a mail or a data: URI declares is better than none, but these kinds are never binary.
             let declared =
                 known.hint.media_type.as_deref().filter(|declared| {
                     !["text/", "multipart/", "message/"].iter().any(|kind| declared.starts_with(kind))
@@ -107,8 +107,8 @@ pub(crate) fn open(fetched: Fetched, known: PartHints<'_>, context: &mut Context
     }
 }
 
-/// Open a part with its declared type, or as bytes, without looking for children: for parts that failed although they
-/// have bytes.
+/// Open a part that failed although it has bytes: with its declared type, or as plain bytes, without looking for
+/// children.
 pub(crate) fn damaged(fetched: Fetched, hint: &Hint, failure: Failure) -> OpenPart {
     let declared = hint.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
     OpenPart::typed(declared).failed(failure, fetched.source)
@@ -135,7 +135,7 @@ fn open_zip(mut source: Box<dyn Source>, known: PartHints<'_>) -> OpenPart {
         Ok(directory) => OpenPart::typed(zip::media_type(&mut source, directory)),
         Err(_) => OpenPart::typed("application/zip"),
     };
-    // For a container that must not be entered anyway it does not matter whether it could be.
+    // The reason of a refusal takes precedence over a damaged directory.
     match (known.refusal, directory) {
         (Some(failure), _) | (None, Err(failure)) => opened.failed(failure, source),
         (None, Ok(directory)) => opened.entered(ZipWalker::new(source, directory)),
@@ -191,7 +191,8 @@ fn open_html(
         Ok(read) => read,
         Err(failure) => return opened.failed(failure, source),
     };
-    note_text(&mut opened, charset, page.text, page.cut);
+    let partial = known.bytes > context.limits.max_markup;
+    note_text(&mut opened, charset, page.text, page.cut || partial);
     opened.metadata.extend(page.title.map(|title| ("html.title".to_owned(), title)));
     opened.metadata.extend(page.links.map(|links| ("html.links".to_owned(), links)));
     if page.links_omitted > 0 {
@@ -199,7 +200,7 @@ fn open_html(
     }
     match (page.walker, known.refusal) {
         (None, _) => opened.leaf(source),
-        (Some(_), Some(failure)) => opened.failed(failure, source),
+        (Some(walker), Some(failure)) => opened.failed(walker.refused(failure), source),
         (Some(walker), None) => opened.entered(walker).leaf(source),
     }
 }
@@ -266,7 +267,7 @@ fn note_text(opened: &mut OpenPart, charset: &'static Encoding, text: String, cu
     opened.text = Some(text);
 }
 
-/// Return why a container is not entered, if it is not.
+/// Return why a container must not be entered; `None` if it may be.
 pub(crate) fn refusal(depth: u32, max_depth: u32, is_ancestor: bool) -> Option<Failure> {
     if is_ancestor {
         return Some(Failure::new(FailureKind::Cycle, "the container lies within itself"));

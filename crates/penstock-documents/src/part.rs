@@ -16,16 +16,16 @@ pub struct Part {
     pub depth: u32,
     /// The MIME type, determined from the content.
     pub media_type: String,
-    /// SHA-256 of the part's bytes as its container yielded them; `None` if they were never read.
+    /// SHA-256 of the part's bytes as its container yielded them; `None` if they could not be read completely.
     pub sha256: Option<[u8; 32]>,
-    /// The number of these bytes.
+    /// The number of these bytes; `None` as for `sha256`.
     pub bytes: Option<u64>,
     /// Why the part failed, if it did.
     pub failure: Option<Failure>,
     /// The decoded text of a part that is text, cut at [`Limits::max_text`](crate::Limits::max_text).
     pub text: Option<String>,
-    /// Whether its container declares its type or its charset, as a mail does: then its bytes alone may not yield the
-    /// same text.
+    /// Whether the container declares the part's type or charset, as a mail does. Without that declaration the same
+    /// bytes may yield another text.
     pub declared: bool,
     /// The part's own metadata: `html.title`, `mail.subject`, `text.charset`, ...
     pub metadata: BTreeMap<String, String>,
@@ -39,7 +39,7 @@ pub enum Event {
     /// A container: its children follow, then [`Event::Leave`]. The payload is present only with
     /// [`Part::keeps_payload`].
     Enter(Part, Option<Payload>),
-    /// A part without children. The payload is `None` for failed parts whose bytes were never read.
+    /// A part without children. The payload is `None` for failed parts whose bytes cannot be read.
     Leaf(Part, Option<Payload>),
     /// The end of the innermost open container.
     Leave {

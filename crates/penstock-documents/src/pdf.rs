@@ -6,11 +6,11 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::workspace::PdfPages;
 
-/// How far the beginning of a PDF is searched for, in case other bytes precede it.
+/// The number of bytes that are searched for the mark of a PDF, because other bytes may precede it.
 const SEARCH_LIMIT: usize = 1024;
 
 /// Return whether `head` is the beginning of a PDF. The bytes before the mark must not be text, because a text that
-/// mentions PDFs is not one.
+/// mentions the mark is not a PDF.
 pub(crate) fn is_pdf(head: &[u8]) -> bool {
     let mark = b"%PDF-";
     let start = head.get(..head.len().min(SEARCH_LIMIT)).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::name;
 
-/// Text that is built up to a limit.
+/// Text that is collected up to a limit.
 #[derive(Default)]
 pub(crate) struct Prose {
     text: String,
@@ -20,6 +20,10 @@ impl Prose {
 
     /// Add words; white space of any length between them becomes one space.
     pub(crate) fn push_text(&mut self, text: &str) {
+        // After the cut a shorter character may still fit, but the text would then have a gap.
+        if self.cut {
+            return;
+        }
         for c in text.chars() {
             if c.is_whitespace() {
                 self.space = true;
@@ -50,5 +54,19 @@ impl Prose {
     pub(crate) fn finish(mut self) -> (String, bool) {
         let cut = name::cut(&mut self.text, self.limit) || self.cut;
         (self.text, cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_added_after_the_cut() {
+        let mut prose = Prose::new(4);
+        ["aaa", "é", "b"].into_iter().for_each(|text| prose.push_text(text));
+        prose.new_line();
+        prose.push_text("c");
+        assert_eq!(prose.finish(), ("aaa".to_owned(), true));
     }
 }

@@ -1,6 +1,6 @@
 use std::ops::RangeInclusive;
 
-/// Some of the children of one container: see [`Dehydrator::with_selection`](crate::Dehydrator::with_selection).
+/// A selection of the children of one container: see [`Dehydrator::with_selection`](crate::Dehydrator::with_selection).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The depth of the container; the document itself is at 0.
@@ -10,7 +10,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Return the first selected place from `place` on.
+    /// Return the first selected place at or after `place`.
     pub(crate) fn next_from(&self, place: u64) -> Option<u64> {
         let after = self.places.partition_point(|range| *range.end() < place);
         self.places.get(after).map(|range| place.max(*range.start()))

@@ -6,7 +6,7 @@ use crate::child::Hint;
 use crate::stream::Codec;
 use crate::{charset, html, mail, mbox, pdf, tar, xml};
 
-/// How much of a part is examined.
+/// The number of bytes at a part's beginning that are examined.
 pub(crate) const HEAD: usize = 64 * 1024;
 
 /// The format of a part, as far as its beginning shows it.
@@ -20,7 +20,7 @@ pub(crate) enum Format {
     Pdf,
     /// The MIME type: HTML or XHTML.
     Html(&'static str),
-    /// The MIME type; `false` if only a complete and well-formed document counts as this.
+    /// The MIME type; `false` if the part is XML only if it is complete and well-formed.
     Xml(&'static str, bool),
     /// Some other text.
     Text,
@@ -54,7 +54,7 @@ pub(crate) fn format(head: &[u8], hint: &Hint) -> Format {
     }
 }
 
-/// Return the format if it has a mark at its beginning.
+/// Return the format that a mark at the beginning identifies.
 fn marked(head: &[u8]) -> Option<Format> {
     let starts = |mark: &[u8]| head.starts_with(mark);
     let bzip2_block = || {
@@ -92,8 +92,8 @@ fn is_zstd(mut head: &[u8]) -> bool {
 }
 
 /// Return the beginning as text, if it is text: no control characters except those of plain text, and UTF-16 only if a
-/// mark or the container says so. A byte beyond ASCII can be a letter in some charset; the charset is determined later,
-/// from the whole part.
+/// byte order mark or the container says so. A byte beyond ASCII can be a letter in some charset; the charset is
+/// determined later, from the whole part.
 fn text(head: &[u8], hint: &Hint) -> Option<String> {
     let declared = hint.charset.as_deref().and_then(charset::label);
     let wide = declared.filter(|encoding| !encoding.is_ascii_compatible() && encoding.name().starts_with("UTF-16"));
@@ -103,7 +103,7 @@ fn text(head: &[u8], hint: &Hint) -> Option<String> {
     (!text.contains(control)).then(|| text.into_owned())
 }
 
-/// Return the type of formats in ASCII that are programs for a page or a printer rather than text to read.
+/// Return the type of a format that is written in ASCII but is not text to read: RTF, PostScript.
 fn text_mark(text: &str) -> Option<&'static str> {
     match text {
         _ if text.starts_with("{\\rtf") => Some("application/rtf"),
@@ -112,7 +112,7 @@ fn text_mark(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Return whether a type is not proved by its mark alone: real containers of these types were recognised before.
+/// Return whether a mark alone does not prove this type: the tests of this module recognise it, and they have failed.
 fn is_container(kind: &str) -> bool {
     matches!(kind, "application/zip" | "application/x-tar" | "application/pdf" | "text/html" | "text/xml")
 }

@@ -1,8 +1,10 @@
 //! Plain text, Markdown, CSV and JSON: decoding, and distinguishing them.
 //!
 //! - JSON is an object or an array that parses completely.
-//! - CSV has the same number of fields, at least two, in every line. It has three lines or more, or is named so.
-//! - Markdown begins like Markdown and has two of headings, fenced code and links, or is named so.
+//! - CSV has the same number of fields, at least two, in every line. It has at least three lines, or its name or
+//!   declared type says CSV.
+//! - Markdown begins like Markdown and has two of headings, fenced code and links, or its name or declared type says
+//!   Markdown.
 //!
 //! The content takes precedence; the name and the declared type only choose between these and plain text.
 
@@ -16,7 +18,7 @@ use crate::child::Hint;
 use crate::name;
 use crate::workspace::Source;
 
-/// How many lines are examined to recognise CSV and Markdown.
+/// The number of lines that are examined to recognise CSV and Markdown.
 const LINES: usize = 1000;
 
 /// Decode up to `limit` bytes of text from `source`, and return whether there was more.
@@ -56,7 +58,7 @@ pub(crate) fn media_type(text: &str, cut: bool, own_name: &str, hint: &Hint) -> 
 }
 
 fn is_json(text: &str) -> bool {
-    // The parser skips values without recursing.
+    // The parser skips values without recursion, so deep nesting cannot overflow the stack.
     text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
@@ -80,8 +82,8 @@ fn table(text: &str, cut: bool, declared_as: bool) -> Option<char> {
 }
 
 /// Return whether the fields look like data. Prose may have one comma in each of three lines, and the lines of a
-/// program end in semicolons. So unless the name says that it is a table, its fields must not begin with the space that
-/// follows a comma in prose, and its last ones must not all be empty.
+/// program end in semicolons. So unless its name or declared type says that the text is a table, few lines may have a
+/// space after the delimiter, as prose has, and not nearly all lines may end in the delimiter.
 fn looks_like_data(text: &str, delimiter: char) -> bool {
     let lines = || text.lines().take(LINES).filter(|line| !line.trim().is_empty());
     let spaced = lines().filter(|line| line.contains(&format!("{delimiter} "))).count();
@@ -140,8 +142,8 @@ fn is_markdown(text: &str) -> bool {
     usize::from(heading) + usize::from(fence) + usize::from(link) > 1
 }
 
-/// Return whether the first line is a heading, a badge, a tag or the edge of a front matter. Comments in programs are
-/// often written in Markdown, and configuration files contain many of its marks.
+/// Return whether the first line is a heading, a badge, a tag or the edge of a front matter. This excludes programs,
+/// whose comments are often Markdown, and configuration files, which contain many of its marks.
 fn begins_like_markdown(text: &str) -> bool {
     let mut lines = text.lines().skip_while(|line| line.trim().is_empty());
     let (first, second) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -150,7 +152,7 @@ fn begins_like_markdown(text: &str) -> bool {
     underlined || heading || first == "---" || ["[!", "![", "<"].iter().any(|start| first.starts_with(start))
 }
 
-/// Return whether there is a `[text](target)` whose target looks like one.
+/// Return whether there is a `[text](target)` whose target looks like a path or a URL.
 fn has_link(line: &str) -> bool {
     line.split("](").skip(1).any(|rest| {
         let target = rest.split_once(')').map(|(target, _)| target).unwrap_or_default();

@@ -14,12 +14,12 @@ pub trait Spool: Source + Write {}
 
 impl<T: Source + Write + ?Sized> Spool for T {}
 
-/// What the caller supplies: storage, a clock, and a reader of PDFs.
+/// The services that the caller supplies: storage, a clock, and a PDF reader.
 pub trait Workspace: Send {
     /// Return a new, empty spool, for example a temporary file that stays in memory while it is small.
     fn spool(&mut self) -> io::Result<Box<dyn Spool>>;
 
-    /// Return the time, for the time limit of a part.
+    /// Return the current time, for the time limit of a part.
     fn now(&self) -> Instant;
 
     /// Open the PDF in `source`, which is at its beginning. The error is the reason why it cannot be read.
@@ -34,6 +34,6 @@ pub trait PdfPages: Send {
     /// Return the text of the next page, or the reason why it cannot be read; `None` after the last one.
     fn next_page(&mut self) -> Option<Result<String, String>>;
 
-    /// Return the document's own metadata: title, author, ... without the prefix that it has in parts.
+    /// Return the document's own metadata: title, author, ... The keys do not have the prefix `pdf.` yet.
     fn metadata(&self) -> BTreeMap<String, String>;
 }

@@ -1,4 +1,4 @@
-//! XML: its character data as text. The text of an office document is in such members (word/document.xml).
+//! XML: its character data as text. Office documents keep their text in XML members (word/document.xml).
 //!
 //! Entities that a document defines are not expanded, so the text cannot explode.
 
@@ -104,7 +104,7 @@ pub(crate) fn read(
 struct Reading {
     prose: Prose,
     depth: u64,
-    /// How many items there are in the place of the root element.
+    /// The number of root elements, where one is allowed; text outside the root counts as two.
     roots: u64,
 }
 
@@ -135,7 +135,7 @@ impl Reading {
 
     fn push_text(&mut self, text: &str) {
         let stray = self.depth == 0 && !text.trim_start_matches('\u{feff}').trim().is_empty();
-        // Before the root it takes the root's place; after it there is already one.
+        // Two, because text outside the root is damage even if no root follows or precedes it.
         self.roots += u64::from(stray) * 2;
         self.prose.push_text(text);
     }

@@ -16,16 +16,16 @@ use crate::{Accepts, Ack, Data, Decoder, Frame, Json, Pair, Version, encoder};
 pub enum Sequence {
     /// From 1 in every window, as Beats do. Receivers that acknowledge numbers and those that count both understand it.
     Window,
-    /// Continuous over windows and connections, from 2^32 - 1 on to 1.
+    /// Continuous over windows and connections; 1 follows 2^32 - 1.
     Continue,
 }
 
-/// The configuration of a writer.
+/// The configuration of a writer. A value after a colon is the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// The version of its frames: 1.
+    /// The version of its frames: `V1`.
     pub version: Version,
-    /// The numbering of events: from 1 in every window.
+    /// The numbering of events: `Window`.
     pub sequence: Sequence,
     /// The most events of a window: 2,048.
     pub window: u32,
@@ -56,7 +56,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// The number of events since the beginning that the reader has acknowledged: they need not be kept.
+/// The number of events since the beginning that the reader has acknowledged. The caller need not keep them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Acknowledged(pub u64);
 
@@ -80,7 +80,7 @@ pub struct Client {
     in_flight: usize,
     /// Events acknowledged since the beginning.
     acknowledged: u64,
-    /// The number of the last event, for continuous numbering.
+    /// The number of the last event in a full window, for continuous numbering.
     last_sequence: u32,
     heard: Instant,
     failed: Option<Error>,
@@ -203,7 +203,7 @@ impl Client {
         let start = u32::try_from(self.open.frames.len()).map_err(|_| Misuse::WindowLength)?;
         encode(&mut self.open.frames)?;
         self.open.starts.push(start);
-        // No event may have the number 0, which means keep-alive. Before that number a new window begins, with 1.
+        // No event may have the number 0, which means keep-alive. So a new window begins there, with 1.
         let full = self.open.count() >= self.config.window
             || self.open.frames.len() >= self.config.window_bytes
             || self.next_sequence() == 0;
@@ -226,7 +226,7 @@ impl Client {
     fn first(&self) -> u32 {
         match self.config.sequence {
             Sequence::Window => 1,
-            // 0 would mean that the reader is still there.
+            // The number 0 in an acknowledgement means keep-alive.
             Sequence::Continue => self.last_sequence.wrapping_add(1).max(1),
         }
     }
@@ -256,7 +256,7 @@ impl Client {
 
     /// Take bytes from the reader; return how many events are acknowledged.
     ///
-    /// Fails where they are not acknowledgements, or acknowledge events that were never sent.
+    /// Fails where the bytes are not acknowledgements, or acknowledge events that were never sent.
     pub fn handle_input(&mut self, now: Instant, bytes: &[u8]) -> Result<Acknowledged> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -307,7 +307,7 @@ impl Client {
         Err(Violation::UnsentEvent { sequence: ack.sequence }.into())
     }
 
-    /// Drop whole windows, and the first events of the one after them.
+    /// Drop this many whole windows, and record that the reader has acknowledged the first events of the next one.
     fn acknowledge_window(&mut self, windows: usize, events: u64) -> Result<()> {
         for batch in self.full.drain(..windows) {
             self.acknowledged += u64::from(batch.count());
@@ -331,7 +331,7 @@ impl Client {
 
     /// Check for a timeout.
     ///
-    /// Fails where the reader was silent for too long: disconnect.
+    /// Fails where the reader was silent for too long; the caller then disconnects.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<()> {
         if self.poll_timeout().is_some_and(|due| due <= now) {
             let error = Error::from(Deadline::Ack { seconds: self.config.timeout.as_secs() });

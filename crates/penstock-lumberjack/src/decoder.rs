@@ -15,32 +15,32 @@ const LARGE: usize = 1 << 20;
 /// The number of inflated bytes below which the ratio is not meaningful.
 const RATIO_FROM: u64 = 64 << 10;
 
-/// Finds frames in bytes that arrive in arbitrary pieces.
+/// A decoder of frames from bytes that arrive in arbitrary pieces.
 ///
-/// Append what arrives to [`input`](Self::input), then take frames until there are none. A compressed frame is inflated
-/// as it arrives, 64 KiB at a time, and its frames are returned as if they had been sent uncompressed. So it is never
-/// in memory as a whole, and the frames before an error in it are returned. After an error the decoder returns nothing
-/// more.
+/// Append arriving bytes to [`input`](Self::input), then take frames until there are none. A compressed frame is
+/// inflated as it arrives, 64 KiB at a time, and its frames are returned as if they had been sent uncompressed. So its
+/// content is never in memory as a whole, and the frames before an error in it are returned. After an error the decoder
+/// returns nothing more.
 #[derive(Debug)]
 pub struct Decoder {
     accepts: Accepts,
     limits: Limits,
     input: BytesMut,
-    /// Bytes that were removed from `input`.
+    /// How many bytes were removed from `input`.
     offset: u64,
     scan: Scan,
-    /// Bytes at the front of the input that belong to frames already returned.
+    /// How many bytes at the front of the input belong to frames already returned.
     given: usize,
     inflating: Option<Box<Inflating>>,
     failed: Option<Error>,
 }
 
-/// A compressed frame that was not returned completely.
+/// A compressed frame whose content is not returned completely yet.
 #[derive(Debug)]
 struct Inflating {
     /// Its offset in the connection.
     offset: u64,
-    /// Compressed bytes that have not arrived.
+    /// How many compressed bytes are not inflated yet.
     left: usize,
     zlib: Decompress,
     stream: Stream,
@@ -54,7 +54,7 @@ struct Inflating {
 enum Stream {
     Open,
     Ended,
-    /// Frames that were inflated before the error are returned first (decision 8).
+    /// The stream is invalid. Frames that were inflated before the error are returned first (decision 8).
     Broken(Error),
 }
 
@@ -79,7 +79,7 @@ impl Decoder {
         }
     }
 
-    /// Return the buffer to which arriving bytes are appended. Do nothing else with it.
+    /// Return the buffer for arriving bytes. The caller must only append to it.
     pub fn input(&mut self) -> &mut BytesMut {
         self.drop_given();
         &mut self.input
@@ -119,7 +119,7 @@ impl Decoder {
         &self.limits
     }
 
-    /// Return the next whole frame, or None until more has arrived.
+    /// Return the next whole frame; `None` until more bytes have arrived.
     ///
     /// Fails where the bytes do not parse, are a frame that this side never receives, or exceed a limit; from then on
     /// it fails in the same way.
@@ -127,7 +127,7 @@ impl Decoder {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        // Nearly every frame is a complete JSON frame.
+        // The fast path: nearly every frame is a complete JSON frame.
         let (scan, source, given) = match &mut self.inflating {
             Some(inflating) => (&inflating.scan, &inflating.output, &mut inflating.given),
             None => (&self.scan, &self.input, &mut self.given),
@@ -252,7 +252,7 @@ impl Inflating {
         }
     }
 
-    /// Inflate some more; return `false` if that needs bytes that have not arrived.
+    /// Inflate one step further; return `false` if that needs bytes that have not arrived.
     fn inflate(&mut self, input: &mut BytesMut, limits: &Limits) -> bool {
         let available = input.len().min(self.left);
         if available == 0 && self.left > 0 {

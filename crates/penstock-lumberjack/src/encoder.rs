@@ -1,4 +1,4 @@
-//! Combines frames into what a writer sends.
+//! Compression of the frames that a writer sends.
 
 use std::io::{self, Write};
 
@@ -9,14 +9,14 @@ use flate2::write::ZlibEncoder;
 use crate::frame::COMPRESSED;
 use crate::{Limits, Version};
 
-/// The interval at which the ratio is checked: no reader checks it for fewer bytes (decision 7).
+/// The bytes after which the ratio is checked: no reader checks it for fewer bytes (decision 7).
 const PIECE: usize = 64 << 10;
-/// A stream with a better compression ratio is flushed. zlib's best ratio is 1,032; with the head of another block for
-/// each piece it is 900, so no part of a stream exceeds the 1,000 of decision 7.
+/// The compression ratio above which the stream is flushed after a piece. zlib's best ratio is 1,032; with another
+/// block's header for each piece it is 900, so no part of a stream exceeds the 1,000 of decision 7.
 const RATIO: u64 = 500;
 
-/// Append a compressed frame with these frames, which must be whole, at zlib's level 1 to 9. Where it would be longer
-/// than readers accept (decision 7), append the frames uncompressed.
+/// Append a compressed frame with these frames, which must be whole, at zlib's level 1 to 9. Where the result
+/// would be longer than readers accept (decision 7), append the frames uncompressed.
 pub fn compress(version: Version, frames: &[u8], level: u32, out: &mut BytesMut) {
     let start = out.len();
     out.put_slice(&[version.byte(), COMPRESSED, 0, 0, 0, 0]);

@@ -7,8 +7,8 @@ use crate::accepts::Accepts;
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a connection fails, with the number of bytes of the connection before the invalid frame. For a frame inside a
-/// compressed frame it is the offset of the latter (decision 8).
+/// The reason why a connection fails, with the number of bytes of the connection before the invalid frame. For a frame
+/// inside a compressed frame, that is the offset of the compressed frame (decision 8).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,7 +21,7 @@ pub enum Error {
     /// A limit was exceeded.
     #[error("{0}{place}", place = Place(*.1))]
     Limit(LimitExceeded, Option<u64>),
-    /// Something took too long.
+    /// The peer took too long.
     #[error("{0}{place}", place = Place(*.1))]
     Deadline(Deadline, Option<u64>),
     /// The caller broke a rule.
@@ -103,7 +103,7 @@ pub enum Violation {
     },
 }
 
-/// Operation that took too long.
+/// The operation that took too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Deadline {
@@ -134,7 +134,7 @@ pub enum Misuse {
     /// A level that zlib does not have.
     #[error("zlib has levels 0 to 9, not {0}")]
     CompressionLevel(u32),
-    /// A window whose positions do not fit into their type.
+    /// A window whose offsets do not fit into their type.
     #[error("a window has 4 GiB or more")]
     WindowLength,
     /// A document whose length does not fit into its field.
@@ -156,7 +156,7 @@ pub enum Misuse {
     },
 }
 
-/// Formats the offset of an error after its message.
+/// The offset of an error, as a suffix of its message.
 struct Place(Option<u64>);
 
 impl fmt::Display for Place {

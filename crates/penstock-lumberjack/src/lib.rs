@@ -2,7 +2,7 @@
 //!
 //! - [`Decoder`] takes bytes as they arrive and returns frames that borrow them; [`encoder`] writes frames.
 //! - [`Server`] is the reader of events: windows, acknowledgements, back-pressure, timeouts.
-//! - [`Client`] is the writer: windows in flight, compression, and what to send again after a disconnect.
+//! - [`Client`] is the writer: windows in flight, compression, and retransmission after a disconnect.
 //!
 //! ```text
 //! frame   version ('1' or '2')  type  payload

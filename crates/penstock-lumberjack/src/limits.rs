@@ -1,13 +1,14 @@
 use penstock_wire::Limit;
 
-/// Limits on a peer's input (decision 7). Each is checked when a length is read, before memory is allocated for it.
+/// Limits on a peer's input, with their defaults (decision 7). Each is checked when a length is read, before memory is
+/// allocated for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a compressed payload: 32 MiB.
     pub compressed: u64,
     /// Bytes that a compressed payload may inflate to: 256 MiB.
     pub inflated: u64,
-    /// The largest ratio of inflated to compressed length: 1,000. It is not checked up to 64 KiB.
+    /// The largest ratio of inflated to compressed length: 1,000. It is not checked for up to 64 KiB of inflated data.
     pub ratio: u64,
     /// Bytes of a key: 64 KiB.
     pub key: u64,
@@ -15,7 +16,7 @@ pub struct Limits {
     pub value: u64,
     /// Pairs of an event: 65,536.
     pub pairs: u64,
-    /// Bytes of an event of pairs, keys and values together: 64 MiB.
+    /// Bytes of the frame of an event of pairs: 64 MiB.
     pub data: u64,
     /// Events of a window: 65,536.
     pub window: u64,

@@ -14,7 +14,7 @@ use crate::{Accepts, Ack, Decoder, Frame, Pairs, Version};
 /// The most windows with unacknowledged events; no further one is read (decision 5).
 const OPEN_WINDOWS: usize = 2;
 
-/// The configuration of a reader.
+/// The configuration of a reader. A value after a colon is the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
     /// The limits on a writer's input.
@@ -54,13 +54,13 @@ pub enum Event<'a> {
     Data(Pairs<'a>),
 }
 
-/// Takes events in order as they are decoded.
+/// A receiver of events, in order, as they are decoded.
 pub trait Events {
     /// Take an event.
     fn event(&mut self, sequence: u32, event: Event<'_>);
 
-    /// The event taken last has filled its window. Return whether to continue; if not, the reader stops as at the
-    /// budget.
+    /// Handle the end of a window, which the last event has filled. Return whether to continue; if not, the reader
+    /// stops as at the budget.
     fn window_end(&mut self) -> bool {
         true
     }
@@ -75,16 +75,16 @@ impl<F: FnMut(u32, Event<'_>)> Events for F {
 /// The progress of [`Server::handle_input`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Events that were handed over.
+    /// How many events were handed over.
     pub events: u64,
-    /// Whether it stopped at the budget, or because the events asked to; then there may be more.
+    /// Whether it stopped at the budget, or because [`Events::window_end`] said so; then there may be more.
     pub more: bool,
 }
 
 /// The reader's end of a connection.
 ///
 /// ```text
-///   bytes ─▶ input() ─▶ handle_input ─▶ Events     the application takes them, and says how many it has taken
+///   bytes ─▶ input() ─▶ handle_input ─▶ Events     the application takes events, and reports how many it has taken
 ///                                                        │ acknowledge(n)
 ///   bytes ◀─ poll_transmit ◀────────────────────────────┘
 /// ```
@@ -96,8 +96,7 @@ pub struct Progress {
 pub struct Server {
     config: ServerConfig,
     decoder: Decoder,
-    /// The numbers of events handed over, taken by the application, and acknowledged to the writer, since the
-    /// beginning.
+    /// How many events were handed over, taken by the application, and acknowledged to the writer, since the beginning.
     received: u64,
     taken: u64,
     acknowledged: u64,
@@ -118,7 +117,7 @@ pub struct Server {
     failed: Option<Error>,
 }
 
-/// A window: its events end before `end`, which grows while it is open.
+/// A window. Its events end before position `end`, which grows until no events are `left`.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     end: u64,
@@ -263,7 +262,7 @@ impl Server {
         self.config.limits.window().check(window.size.into())?;
         self.window = window.size;
         self.last_frame = now;
-        // The events before the old window was full are acknowledged together with the following ones (decision 3).
+        // A window that is still open is extended: its events are acknowledged with the following ones (decision 3).
         match self.windows.back_mut().filter(|open| open.left > 0) {
             Some(open) => open.left = window.size,
             None => self.announced = true,
@@ -290,7 +289,7 @@ impl Server {
         }
         self.last_frame = now;
         if self.received - self.acknowledged == 1 {
-            // The application's delay is counted from now, not from when it was idle.
+            // The application's delay counts from now, not from the time when it had nothing to take.
             self.last_transmit = now;
         }
     }
@@ -300,7 +299,7 @@ impl Server {
     fn is_held(&self) -> bool {
         let unacknowledged = self.received - self.acknowledged;
         let open = self.windows.back().is_some_and(|window| window.left > 0);
-        // This also limits a writer that announces windows and never fills them to two of the largest size.
+        // A writer that announces windows and never fills them is limited to two windows of the largest size.
         (self.windows.len() >= OPEN_WINDOWS && !open) || unacknowledged >= 2 * self.config.limits.window
     }
 
@@ -318,7 +317,7 @@ impl Server {
 
     fn acknowledge_taken(&mut self, now: Instant) {
         while let Some(window) = self.windows.front().copied().filter(|window| window.end <= self.taken) {
-            // An open window may still grow; a pause or the end of the stream decides.
+            // An open window may still grow; its taken part is acknowledged after a pause or at the end of the stream.
             if window.left > 0 {
                 break;
             }
@@ -422,7 +421,7 @@ impl Server {
         self.last_transmit = now;
     }
 
-    /// Return whether a number belongs to an unacknowledged event, or to a missing one of the open window.
+    /// Return whether a number belongs to an unacknowledged event, or to one that the open window still lacks.
     fn is_expected(&self, sequence: u32) -> bool {
         let lacking = self.windows.back().map_or(0, |window| window.left);
         let ends = self.runs.iter().skip(1).map(|next| next.position).chain([self.received + u64::from(lacking)]);
@@ -465,7 +464,7 @@ impl Server {
 }
 
 /// Check that an event may begin a window. Without a W frame that is allowed only if the previous window is
-/// acknowledged, because its writer has waited for that.
+/// acknowledged, because the writer waits for that.
 #[inline]
 fn check_room(windows: &VecDeque<Span>, announced: bool, window: u32) -> Result<()> {
     match windows.back() {

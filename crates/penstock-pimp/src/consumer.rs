@@ -13,7 +13,7 @@ use crate::payload::DecoderState;
 use crate::validate::{BoundedEnvelopes, json};
 use crate::{Decoder, Envelope, JobId, Limits, Metadata, Now};
 
-/// How a consumer polls (section 12).
+/// How a consumer polls (section 12). A value after a colon is the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerConfig {
     /// The pause between polls: 500 ms.
@@ -28,7 +28,7 @@ pub struct ConsumerConfig {
     pub limit: u32,
     /// The most bytes of a payload: 1 GiB.
     pub inflated: u64,
-    /// How large a job may be.
+    /// The limits of a job.
     pub limits: Limits,
     /// The most bytes of values that are held until a gap before them is filled: 64 MiB.
     pub held: u64,
@@ -119,7 +119,7 @@ enum Phase {
     Asked(Instant),
     /// The payload is complete.
     Completed,
-    /// Every call returns this error again.
+    /// Every later call returns this error again.
     Failed(Error),
 }
 
@@ -147,7 +147,7 @@ pub struct Consumer {
     last_progress: Instant,
     backoff: Backoff,
     failure: Option<Failure>,
-    // Each event with the position after it.
+    // The next events, each with the position after it.
     events: VecDeque<(ConsumerEvent, Position)>,
     position: Position,
 }

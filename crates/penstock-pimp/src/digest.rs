@@ -39,7 +39,7 @@ impl Digest {
         Some(Self(bytes))
     }
 
-    /// Return whether this is the hash of a key, in a time that does not depend on where they differ.
+    /// Return whether this is the hash of a key. The time does not depend on where the hashes differ.
     pub(crate) fn matches(&self, key: &str) -> bool {
         self.0.ct_eq(&Self::of(key.as_bytes()).0).into()
     }

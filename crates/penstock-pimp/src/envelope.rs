@@ -11,7 +11,7 @@ use crate::{Digest, JobId, Limits, Metadata};
 /// The largest integer that every reader of JSON keeps exactly.
 const EXACT: u64 = (1 << 53) - 1;
 
-/// A chunk, as it is written, stored and read.
+/// A chunk, in the form in which it is written, stored and read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope<'a> {
     /// Its job.
@@ -30,7 +30,7 @@ pub struct Envelope<'a> {
     pub sha256: Option<Digest>,
 }
 
-/// The fields as JSON has them.
+/// The fields in JSON, not checked yet.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Fields<'a> {
@@ -65,8 +65,8 @@ struct Tail<'a> {
     sha256: Option<String>,
 }
 
-/// Return whether JSON can hold a string without escapes. No branch for each byte, because this dominates the cost of
-/// writing a chunk.
+/// Return whether JSON can hold a string without escapes. The loop avoids a branch for each byte, because it dominates
+/// the cost of writing a chunk.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| (byte >= b' ') & (byte != b'"') & (byte != b'\\');
     text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |all, byte| all & plain(*byte)))

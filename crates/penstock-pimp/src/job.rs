@@ -17,7 +17,7 @@ use crate::{Batch, Digest, Indices, Limits, Now, State, StatusBody};
 /// The settings of a new job.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings<'a> {
-    /// Its lifetime in milliseconds; the limit's if not set.
+    /// Its lifetime in milliseconds; the longest if not set.
     pub ttl_ms: Option<u64>,
     /// The key that readers need; if not set, anyone may read.
     pub read_key: Option<&'a str>,
@@ -32,7 +32,7 @@ impl fmt::Debug for Settings<'_> {
 /// The result of a write (section 7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// The positions of the new chunks in the batch: these are to be stored.
+    /// The positions in the batch of the new chunks, which the caller must store.
     pub new: Vec<usize>,
     /// How many chunks were already stored.
     pub duplicates: usize,
@@ -47,11 +47,11 @@ pub struct PollResult {
     pub indices: Vec<u32>,
     /// The nextIndex of the answer.
     pub next_index: u64,
-    /// Nothing more will arrive: an empty poll is not held open.
+    /// Whether nothing more will arrive; then an empty poll is not held open.
     pub finished: bool,
 }
 
-/// What the buffer has of a job:
+/// How much of a job the buffer has.
 ///
 /// ```text
 ///  Intact ─┬─ a store has lost a part ─▶ Lost
@@ -63,15 +63,15 @@ enum Storage {
     Intact,
     /// Less than it has acknowledged: writes and reads are refused until the job expires.
     Lost,
-    /// Nothing: the job is kept only so that no token makes it again.
+    /// Nothing: the job's record is kept only so that no token can make the job again.
     Deleted,
 }
 
 /// A job at the buffer, without its chunks.
 ///
-/// The caller stores a job together with the chunks of a write: it changes a copy, stores copy and chunks, and only
-/// then replaces the job by the copy. So a 201 means that the chunks are on disk, and a write is stored completely or
-/// not at all.
+/// The caller stores a job together with the chunks of a write: it changes a copy, stores the copy and the chunks, and
+/// only then replaces the job by the copy. So a 201 means that the chunks are on disk, and a write is stored completely
+/// or not at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredJob", into = "StoredJob")]
 pub struct Job {
@@ -87,7 +87,7 @@ pub struct Job {
     indices: Indices,
     bytes: u64,
     done: Option<FinalChunk>,
-    /// The consumer has cancelled the job. Its writer still ends it, and its buffer may lose or delete it.
+    /// Whether the consumer has cancelled the job. Its writer still ends it, and its buffer may lose or delete it.
     cancelled: bool,
     storage: Storage,
 }
@@ -152,14 +152,14 @@ impl Job {
         self.created_at
     }
 
-    /// Return when its chunks are to be deleted, in milliseconds since the Unix epoch (section 10).
+    /// Return when its chunks expire and may be deleted, in milliseconds since the Unix epoch (section 10).
     pub const fn expires_at(&self) -> u64 {
         self.created_at.saturating_add(self.ttl)
     }
 
-    /// Return when it is to be forgotten: until then it is known as expired (decision 8).
+    /// Return when a buffer may forget the job: until then it answers that the job has expired (decision 8).
     ///
-    /// A job is not forgotten while a token that was its key is valid, because the token would make the job again,
+    /// A job is not forgotten while a token that was its key is valid, because the token could make the job again,
     /// without its readKey.
     pub fn forgotten_at(&self) -> u64 {
         self.expires_at().saturating_add(self.ttl).max(self.tokens_until)
@@ -180,7 +180,7 @@ impl Job {
         &self.indices
     }
 
-    /// Return the final chunk.
+    /// Return the final chunk; `None` until it is stored.
     pub const fn done(&self) -> Option<&FinalChunk> {
         self.done.as_ref()
     }
@@ -196,8 +196,8 @@ impl Job {
         self.tokens_until = self.tokens_until.max(until.unwrap_or(0));
     }
 
-    /// Return the remains of a job that was deleted, where tokens make jobs: it has no chunks, and its keys are not
-    /// accepted. It is forgotten once every token that is valid now has expired.
+    /// Return the record that remains of a deleted job where tokens make jobs: it has no chunks, and its keys are not
+    /// accepted. The buffer forgets it once every token that is valid now has expired.
     pub fn into_deleted(self, now: Now, limits: &Limits) -> Self {
         let until = now.unix_millis().saturating_add(limits.ttl).saturating_add(LEEWAY_MS);
         let (indices, tokens_until) = (Indices::new(), self.tokens_until.max(until));
@@ -262,7 +262,7 @@ impl Job {
 
     /// Check that this key may write now. A buffer calls this before it reads a body.
     ///
-    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
+    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or where the job was deleted, has expired or is damaged.
     pub fn check_writer(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         // A wrong key is 401 also when the job has expired (decision 1).
@@ -275,7 +275,7 @@ impl Job {
     /// Check that this key may read: without a readKey anyone may, otherwise the readKey or the writeKey is needed
     /// (decision 9).
     ///
-    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or [`Expired`](crate::Code::Expired).
+    /// Fails with [`Unauthorized`](crate::Code::Unauthorized), or where the job was deleted, has expired or is damaged.
     pub fn check_reader(&self, now: Now, bearer: Option<&str>) -> Result<()> {
         self.check_known()?;
         let known = |key| self.read_key.is_some_and(|read| read.matches(key)) || self.is_writer(now, key);
@@ -400,8 +400,8 @@ impl Job {
         })
     }
 
-    /// Cancel the job for the consumer (decision 11): the writer learns it from its next answer. Returns `false` if the
-    /// job has already ended.
+    /// Cancel the job for the consumer (decision 11): the next answer to a write says so. Return `false` if the job had
+    /// ended before it was cancelled.
     ///
     /// A key is required (401 without one), even where reading needs none; the writeKey may cancel too.
     pub fn handle_cancel(&mut self, now: Now, bearer: Option<&str>) -> Result<bool> {

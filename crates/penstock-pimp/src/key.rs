@@ -1,8 +1,8 @@
 //! Keys: bearer keys and signed tokens (section 13, decision 1).
 //!
-//! A token is a JWT with HS256, verified here and not by `jsonwebtoken`: version 11 panics without a crypto provider, its
-//! provider `rustcrypto` brings the advisory about RSA, `aws-lc` a build in C, and a provider is chosen for the whole
-//! process, which belongs to the application.
+//! A token is a JWT with HS256. This module verifies it without `jsonwebtoken`, whose version 11 panics without a
+//! crypto provider: `rustcrypto` brings the advisory about RSA, `aws-lc` needs a build in C, and a provider is chosen
+//! for the whole process, which belongs to the application.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub fn bearer(authorization: Option<&str>) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then_some(key)
 }
 
-/// How far the clock of a token's signer may differ from this one.
+/// How far the clock of a token's signer may differ from the buffer's.
 const LEEWAY: Duration = Duration::from_millis(LEEWAY_MS);
 pub(crate) const LEEWAY_MS: u64 = 10_000;
 

@@ -1,6 +1,6 @@
 //! PIMP 0.5.0, without IO: results for clients that can only poll, through a buffer that both sides call.
 //!
-//! - [`Batch`] is what a sender posts, validated. [`Job`] is a job at the buffer and decides what is accepted.
+//! - [`Batch`] is a sender's write, validated. [`Job`] is a job at the buffer and decides which requests are accepted.
 //! - [`Sender`] is the state machine that writes a job; [`Consumer`] the one that reads it.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! DELETE /pimp/{jobId}          GET .../status   GET .../raw           POST /pimp/{jobId}/cancel
 //! ```
 //!
-//! The caller keeps all of these as values and passes the time as an argument. Of HTTP, only statuses and bodies occur
-//! here. The cited sections are the specification's; the decisions are those of `docs/protocols/pimp.md`.
+//! The caller keeps all of these as values and passes the time as an argument. The crate handles only the statuses and
+//! bodies of HTTP. The cited sections are the specification's; the decisions are those of `docs/protocols/pimp.md`.
 
 mod consumer;
 mod digest;

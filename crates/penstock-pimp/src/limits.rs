@@ -3,7 +3,8 @@ use penstock_wire::Limit;
 /// The longest key in bytes.
 pub(crate) const LONGEST_KEY: usize = 4_096;
 
-/// The limits of a job (section 13, decision 3). Each is checked before memory is allocated for what it limits.
+/// The limits of a job, with their defaults (section 13, decision 3). Each is checked before memory is allocated for
+/// the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all values of a job: 50 MiB, the last 64 KiB of it for the final chunk only.

@@ -20,7 +20,7 @@ pub enum ContentEncoding {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Nothing.
+    /// Not compressed.
     #[default]
     None,
     /// gzip (RFC 1952).
@@ -35,13 +35,13 @@ pub struct Metadata {
     pub content_type: String,
     /// How values hold bytes.
     pub content_encoding: ContentEncoding,
-    /// How it was compressed.
+    /// How the payload was compressed.
     #[serde(default)]
     pub compression: Compression,
     /// Bytes of the payload as it is reassembled, before it is decompressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_length: Option<u64>,
-    /// A JSON object of the application, which is passed on unread.
+    /// A JSON object of the application, which is passed on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Box<RawValue>>,
 }

@@ -15,11 +15,11 @@ use sha2::{Digest as _, Sha256};
 use crate::error::{Corrupt, Malformed, Result};
 use crate::{Compression, ContentEncoding, Digest, Metadata};
 
-/// Bytes that are inflated in one step: gzip expands them at most about a thousandfold before the limit is checked
-/// again.
+/// Compressed bytes that are inflated in one step: gzip expands them at most about a thousandfold before the limit is
+/// checked again.
 const STEP: usize = 4 << 10;
 
-/// Decodes the values of chunks from 1 on into the payload, in order.
+/// The decoder of the values of chunks, from chunk 1 on and in order, into the payload.
 pub struct Decoder {
     encoding: ContentEncoding,
     // The first characters of a group of four whose rest is in the next value.
@@ -148,7 +148,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Handle the end after the final chunk: check that the payload is complete, and append what was held back.
+    /// Handle the end after the final chunk: check that the payload is complete, and append its last bytes.
     ///
     /// Fails with [`Corrupt`](crate::Code::Corrupt) where Base64 or gzip is incomplete, or the length or the SHA-256
     /// differs.

@@ -12,9 +12,9 @@ use crate::{Digest, State};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Answer {
-    /// New chunks.
+    /// How many chunks are new.
     pub written: u64,
-    /// Chunks that were already stored.
+    /// How many chunks were already stored.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicates: u64,
     /// Whether the consumer has cancelled the job.
@@ -45,17 +45,17 @@ impl Answer {
 pub struct StatusBody {
     /// The job's state.
     pub state: State,
-    /// Chunks stored, chunk 0 included.
+    /// How many chunks are stored, chunk 0 included.
     pub chunks: u32,
     /// Bytes of all stored values, including chunk 0.
     pub bytes: u64,
     /// The highest index stored, plus 1.
     pub next_index: u64,
-    /// In milliseconds since the Unix epoch.
+    /// When the job was made, in milliseconds since the Unix epoch.
     pub created_at: u64,
-    /// In milliseconds since the Unix epoch.
+    /// When the job expires, in milliseconds since the Unix epoch.
     pub expires_at: u64,
-    /// Whether the consumer has cancelled it.
+    /// Whether the consumer has cancelled the job.
     #[serde(default)]
     pub cancelled: bool,
     /// The payload's checksum, if the sender stated it.
@@ -78,7 +78,7 @@ pub struct Refusal<'a> {
     pub error: Cow<'a, str>,
     /// Code of the error, for programs.
     pub code: &'static str,
-    /// EXPIRED, if that is the reason.
+    /// `EXPIRED`, if the job has expired.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
 }

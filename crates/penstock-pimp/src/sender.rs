@@ -40,13 +40,13 @@ pub enum SenderEvent {
     Finished,
 }
 
-/// Bytes of an error text that every buffer accepts (`Limits::error`).
+/// The longest error text, in bytes, that every buffer accepts (`Limits::error`).
 const REASON: usize = 64 << 10;
 
 /// The compressor of a payload.
 struct Gzip {
     encoder: GzEncoder<Vec<u8>>,
-    // It was given bytes since its last flush, and may be holding them back.
+    // Whether the encoder got bytes since its last flush; it may be holding them back.
     pending: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Sender {
     job: JobId,
     config: SenderConfig,
     phase: Phase,
-    // Decided when chunk 0 is sent, in any phase: switching later is forbidden (section 3).
+    // Fixed when chunk 0 is made, in any phase: a later change is forbidden (section 3).
     encoding: Option<ContentEncoding>,
     meta: Metadata,
     gzip: Option<Gzip>,
@@ -84,7 +84,7 @@ pub struct Sender {
     waiting: Vec<u8>,
     checked: usize,
     since: Option<Instant>,
-    // The caller wants waiting bytes to be sent although they fill no chunk.
+    // Whether the caller wants waiting bytes to be sent even if they fill no chunk.
     flush: bool,
     hasher: Sha256,
     total: u64,
@@ -92,11 +92,11 @@ pub struct Sender {
     request: Option<Request>,
     // Chunks cut off from requests that were too large.
     rest: VecDeque<EncodedEnvelope>,
-    // Since when writes have failed, and why.
+    // The time since which writes have failed, and the last reason.
     failing: Option<(Instant, Failure)>,
     backoff: Backoff,
-    // Some chunks were already stored. From then on, in any phase, each chunk is sent alone, so that none is written
-    // after another writer's.
+    // Whether some chunks were already stored. From then on, in any phase, each chunk is sent alone, so that no chunk
+    // is written after another writer's chunk.
     one_by_one: bool,
     events: VecDeque<SenderEvent>,
 }
@@ -112,8 +112,7 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Make a sender of a job of which nothing is written yet. Fails as a misuse where the configuration is
-    /// contradictory.
+    /// Make a sender that writes a job from chunk 0 on. Fails as a misuse where the configuration is contradictory.
     pub fn new(job: JobId, config: SenderConfig) -> Result<Self> {
         config.check()?;
         let meta = config.metadata(ContentEncoding::Base64)?;
@@ -142,7 +141,7 @@ impl Sender {
         })
     }
 
-    /// Return how many bytes wait, so that a caller can apply back-pressure.
+    /// Return how many bytes are in no chunk yet, so that a caller can apply back-pressure.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -188,7 +187,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Send what was given so far, even if it fills no chunk.
+    /// Send the bytes that wait, even if they fill no chunk.
     pub fn flush(&mut self) {
         self.flush = true;
     }
@@ -220,12 +219,12 @@ impl Sender {
         Ok(())
     }
 
-    /// End the job with a final chunk that has the reason for the consumer; then the caller gets the error.
+    /// End the job with a final chunk that tells the consumer the reason; then the caller gets the error.
     fn end_with(&mut self, why: &str, error: Option<Error>) {
         self.waiting.clear();
         self.checked = 0;
         self.gzip = None;
-        // A buffer would reject a longer text, and readers would not get it at all.
+        // A buffer would reject a longer text, and readers would get no reason at all.
         let end = why.floor_char_boundary(REASON);
         self.phase.fail(why.get(..end).unwrap_or_default().to_owned(), error);
     }
@@ -333,10 +332,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Cut the waiting bytes: whole chunks once there are enough of them, everything if `all`.
+    /// Cut up to a batch of chunks from the waiting bytes: whole chunks once they fill a batch, or any bytes if `all`.
     fn take_chunks(&mut self, encoding: ContentEncoding, all: bool, ending: bool) -> Vec<Chunk> {
         let most = if self.one_by_one { 1 } else { self.config.max_chunks_per_batch };
-        // A code point that is cut may leave 3 bytes for the next chunk.
+        // An incomplete code point may leave 3 bytes for the next chunk.
         let (whole, left) = match encoding {
             ContentEncoding::Identity => (self.config.max_chunk, 3),
             ContentEncoding::Base64 => (self.config.max_chunk / 4 * 3, 0),
@@ -459,7 +458,7 @@ impl Sender {
         self.failing = None;
         self.backoff.reset();
         let had_some = answer.duplicates > 0 || (status == 200 && answer.written < request.envelopes.len() as u64);
-        // A job that was cancelled, or is ending anyway, sends only its final chunk from then on.
+        // A cancelled job sends only an error chunk from now on, unless this request has its final chunk.
         let cancels = answer.cancelled && !request.is_final();
         self.one_by_one |= had_some;
         if had_some && !cancels {
@@ -527,7 +526,7 @@ impl Sender {
         self.phase.error().cloned().unwrap_or(error)
     }
 
-    /// Move the final chunk after those of another writer, once, unless one of those has already ended the job.
+    /// Move the final chunk after another writer's chunks, once, unless one of them has already ended the job.
     fn displaced(&mut self, index: u32, end: Option<u32>) -> Result<()> {
         self.request = None;
         self.drop_rest();
@@ -550,7 +549,7 @@ impl Sender {
             return self.over(error);
         }
         if error.code() == Code::Conflict && self.phase.may_move() {
-            // Another writer has chunks after our final chunk, so it must be placed after them.
+            // Another writer has chunks after our final chunk, which then must move after them, or has ended the job.
             request.probe(now.instant, ConflictProbe::find_end(self.job, first));
             self.fail_displaced(first, Some(error));
         } else if error.code() == Code::TooLarge && request.envelopes.len() > 1 {

@@ -14,9 +14,9 @@ pub enum State {
     Created,
     /// Chunks arrive.
     Active,
-    /// The final chunk has arrived.
+    /// The final chunk has arrived, without an error.
     Completed,
-    /// The final chunk has arrived with an error.
+    /// The final chunk has arrived with an error, or the buffer has lost a part of the job.
     Failed,
     /// The lifetime is over, and the chunks are deleted.
     Expired,

@@ -1,7 +1,7 @@
 use std::time::Instant;
 
-/// The two clocks. The driver reads them and passes them to every call that needs the time, because the core reads no
-/// clock.
+/// The time on two clocks. The driver reads them and passes this to every call that needs the time, because the core
+/// reads no clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Monotonic time, for timeouts.

@@ -14,11 +14,11 @@ use crate::validate::{is_key, json};
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trigger {
-    /// The job, which the consumer has made.
+    /// The ID of the job, which the consumer has made.
     pub job_id: String,
-    /// Where its chunks are to be posted.
+    /// The URL to which the sender posts the chunks.
     pub write_url: String,
-    /// The key for writing them.
+    /// The key for writing the chunks.
     pub write_key: String,
     /// A JSON object for the application.
     pub payload: Box<RawValue>,

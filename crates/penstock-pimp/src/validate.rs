@@ -1,4 +1,4 @@
-//! Input from outside, and every rule that a buffer checks before it accepts it (sections 5 and 7, decisions 1 to 10).
+//! Parsing of input, and every rule that a buffer checks first (sections 5 and 7, decisions 1 to 10).
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub struct Batch<'a>(Vec<Envelope<'a>>);
 impl<'a> Batch<'a> {
     /// Parse a body and check every rule that does not depend on the job's state (section 7).
     ///
-    /// Fails with [`Malformed`](crate::Code::Malformed) or [`TooLarge`](crate::Code::TooLarge), naming the field and the limit.
+    /// Fails with [`Malformed`](crate::Code::Malformed) or [`TooLarge`](crate::Code::TooLarge), naming the field and
+    /// the limit.
     pub fn decode(body: &'a [u8], job: JobId, limits: &Limits) -> Result<Self> {
         limits.body().check(body.len() as u64)?;
         let Object(Chunks { chunks }) = json(body)?;
@@ -51,7 +52,7 @@ struct Chunks<'a> {
     chunks: BoundedEnvelopes<'a>,
 }
 
-/// The most envelopes that are kept in memory; those beyond are only counted.
+/// The most envelopes that are kept in memory; further ones are only counted.
 const MOST: usize = 65_536;
 
 /// Envelopes as they are in JSON; if there are too many, only their number.
@@ -124,11 +125,11 @@ impl Batch<'_> {
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Creation {
-    /// The lifetime of the job in milliseconds; the limit's if not set.
+    /// The lifetime of the job in milliseconds; the longest if not set.
     pub ttl_ms: Option<u64>,
     /// The key that readers need.
     pub read_key: Option<String>,
-    /// Of a takeover: the new writeKey.
+    /// The new writeKey, in a takeover.
     pub write_key: Option<String>,
 }
 
@@ -157,7 +158,7 @@ impl Creation {
     }
 }
 
-/// Return whether a header can carry the key as a bearer.
+/// Return whether a header can carry the key as a bearer token.
 pub(crate) fn is_key(key: &str) -> bool {
     !key.is_empty() && key.len() <= LONGEST_KEY && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -165,11 +166,11 @@ pub(crate) fn is_key(key: &str) -> bool {
 /// The query of a poll (section 9, decisions 8 and 10).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The first index wanted: 0.
+    /// The first index wanted; 0 if not set.
     pub from: u64,
-    /// The most chunks wanted: all.
+    /// The most chunks wanted; all if not set.
     pub limit: Option<u64>,
-    /// How long an empty poll is held open: not at all.
+    /// How long an empty poll is held open; not at all if not set.
     pub wait: Duration,
 }
 

@@ -1,7 +1,8 @@
 //! A payload that arrives in several streams (decision 15).
 //!
-//! All headers of the chunks are equal except for index and offset, and the length of a chunk is known only when its
-//! stream ends. So overlaps are detected as bytes arrive, and gaps when the last chunk has ended:
+//! The headers of the chunks are equal except for index and offset, and the length of a chunk is
+//! known only when its stream ends. So overlaps are detected as bytes arrive, and gaps when the
+//! last chunk has ended:
 //!
 //! ```text
 //! offset  0          4          9      12 = payload_length
@@ -90,7 +91,7 @@ impl ChunkTracker {
         self.check_fragments(&self.covered)
     }
 
-    /// Return whether all chunks have come, without gaps.
+    /// Return whether all chunks have ended, without gaps.
     pub fn is_complete(&self) -> bool {
         self.ended == self.total && self.covered.cover_exactly(self.payload_length)
     }
@@ -130,7 +131,7 @@ fn common(header: &EntityHeader) -> [u8; 32] {
 /// Disjoint half-open ranges; ranges that touch are merged.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Stretches {
-    /// End by start.
+    /// The end of each range, by its start.
     ends: BTreeMap<u64, u64>,
 }
 
@@ -154,7 +155,7 @@ impl Stretches {
         }
     }
 
-    /// Return whether they are exactly the first `length` numbers.
+    /// Return whether the ranges are exactly the first `length` numbers.
     fn cover_exactly(&self, length: u64) -> bool {
         match self.ends.first_key_value() {
             None => length == 0,

@@ -71,7 +71,7 @@ pub(crate) struct Outside {
     pub(crate) child_scope: Option<u16>,
 }
 
-/// A length for HKDF's output.
+/// The length of HKDF's output.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -142,7 +142,7 @@ impl SessionHeaderKeys {
     ///
     /// # Errors
     ///
-    /// ENTITY_TOO_LARGE where the header would be too long for any peer; misuse if there are no keys.
+    /// ENTITY_TOO_LARGE if the header would be too long for any peer; misuse if there are no keys.
     pub fn seal(&self, header: &EntityHeader, nonce: [u8; NONCE]) -> Result<EntityHeader> {
         let Some((key_id, key)) = self.keys.first() else { return Err(Misuse::NoHeaderKey.into()) };
         let outside = Outside::of(header);
@@ -175,8 +175,8 @@ impl SessionHeaderKeys {
         })
     }
 
-    /// Open a header. `None` if none of our keys opens it, or if it arrived unencrypted: then [`refused`] returns what
-    /// remains of it.
+    /// Open a header. `None` if none of our keys opens it, or if it arrived unencrypted;
+    /// [`refused`] then returns the header to use in its place.
     pub fn open(&self, header: &EntityHeader) -> Option<EntityHeader> {
         let bytes = STANDARD.decode(header.metadata.get(SEALED)?).ok()?;
         let (prefix, rest) = Prefix::split(&bytes)?;
@@ -217,8 +217,9 @@ impl SessionHeaderKeys {
     }
 }
 
-/// Return what remains of a header that an end with header keys could not open: it fails its entity, but still binds
-/// the scope of its children. A sealed header stays unchanged; in an unencrypted one nothing is trusted.
+/// Return the header to use in place of one that an end with header keys could not open: it fails
+/// its entity, but still binds the scope of the children. A sealed header stays unchanged; an
+/// unencrypted one loses its content type and its metadata.
 pub fn refused(header: &EntityHeader) -> EntityHeader {
     if header.metadata.contains_key(SEALED) {
         return header.clone();

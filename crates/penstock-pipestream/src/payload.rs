@@ -5,8 +5,8 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{EntityError, Result};
 
-/// Counts and hashes a whole payload, in order, as it arrives. No part of it may be committed before
-/// [`finish`](Self::finish) has succeeded (section 10.2).
+/// A check that counts and hashes a whole payload, in order, as it arrives. No part of it may be
+/// committed before [`finish`](Self::finish) has succeeded (section 10.2).
 #[derive(Debug, Clone)]
 pub struct PayloadCheck {
     length: u64,
@@ -38,8 +38,8 @@ impl PayloadCheck {
         Ok(())
     }
 
-    /// Handle the end of the payload: return its digest, if length (ENTITY_INVALID) and checksum (INTEGRITY_ERROR) are
-    /// right.
+    /// Handle the end of the payload: return its digest if its length and checksum are right,
+    /// otherwise ENTITY_INVALID or INTEGRITY_ERROR.
     pub fn finish(self) -> Result<[u8; 32]> {
         conclude(self.seen, self.length, &self.checksum, || self.hash.finalize().into())
     }

@@ -29,13 +29,13 @@ const UUID: usize = 16;
 pub struct PipeDoc {
     /// The document's identifier; our senders use UUIDs.
     pub doc_id: String,
-    /// The entity, in its scope.
+    /// The entity's ID in its scope.
     pub entity_id: u32,
     /// The document's owner, if the sender states one.
     pub ownership: Option<OwnershipContext>,
 }
 
-/// The owner of a document, and who may see it (section 7.1).
+/// The owner of a document, and the scopes of access to it (section 7.1).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnershipContext {
     /// The owner.
@@ -47,7 +47,8 @@ pub struct OwnershipContext {
 }
 
 impl PipeDoc {
-    /// Reject what section 7.1 and the limits above do not allow: ENTITY_INVALID, naming the field.
+    /// Reject a document that section 7.1 or the limits above do not allow: ENTITY_INVALID, naming
+    /// the field.
     pub fn check(&self) -> Result<()> {
         if self.doc_id.is_empty() {
             return Err(DocumentError::NoDocId.into());
@@ -71,7 +72,8 @@ impl PipeDoc {
     ///
     /// # Errors
     ///
-    /// ENTITY_INVALID where it cannot be parsed, a required field is missing, or a text exceeds the limits.
+    /// ENTITY_INVALID if the message cannot be parsed, lacks a required field, or has a text that
+    /// exceeds the limits.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let message: PipeDocMessage = decode_message(bytes).map_err(|error| DocumentError::Message(error.message()))?;
         let doc_id = message.doc_id.unwrap_or_default();
@@ -98,7 +100,7 @@ impl PipeDoc {
     ///
     /// # Errors
     ///
-    /// ENTITY_INVALID where it is not base64, not a valid message, or names another entity.
+    /// ENTITY_INVALID if the value is not base64, is not a valid message, or names another entity.
     pub fn from_entry(entry: &str, entity_id: u32) -> Result<Self> {
         if entry.len() > MAX_DOC_ENTRY {
             return Err(DocumentError::Length { bytes: entry.len() }.into());

@@ -1,4 +1,5 @@
-//! Completion policies (section 8.3, decision 19): what happens to a part that fails, and to the parent of such parts.
+//! Completion policies (section 8.3, decision 19): what happens to a part that fails, and to its
+//! parent.
 //!
 //! A parent's policy applies to its children: `on_failure` and `on_timeout` decide about a child, the mode decides
 //! about the parent. Both ends compute with the same numbers, because the owner checks what the receiver reports.
@@ -19,7 +20,7 @@ const DEFAULT_TIMEOUT: u32 = 300_000;
 /// A policy with its defaults filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Which children must be COMPLETE so that the parent is.
+    /// Which children must be COMPLETE for the parent to be complete.
     pub mode: CompletionMode,
     /// How often a child may be retried.
     pub max_retries: u32,
@@ -29,7 +30,7 @@ pub struct Policy {
     /// How long a child may take from its announcement, or from its RETRYING.
     #[serde(with = "crate::stored::optional_nanos")]
     pub timeout: Option<Duration>,
-    /// The part of the children that must be COMPLETE under QUORUM, 0 to 1.
+    /// The share of the children that must be COMPLETE under QUORUM, 0 to 1.
     #[serde(with = "crate::stored::bits")]
     pub min_success_ratio: f32,
     /// What happens to a child that takes too long.
@@ -38,14 +39,14 @@ pub struct Policy {
     pub on_failure: FailureAction,
 }
 
-/// What happens to a child that has failed.
+/// The consequence for a child that has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Its owner may retry it: FAILED is not terminal.
+    /// The owner may retry the child: FAILED is not terminal.
     Retry,
-    /// Its terminal status.
+    /// The child ends with this terminal status.
     Ends(Status),
-    /// It is DEFERRED under a claim check.
+    /// The child is DEFERRED under a claim check.
     Defer,
 }
 

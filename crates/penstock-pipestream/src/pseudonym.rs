@@ -24,15 +24,15 @@ use crate::sizes::MIN_PSEUDONYM_KEY;
 
 /// The bytes of a pseudonym.
 const LENGTH: usize = 16;
-/// The bytes of a block of SHA-256, into which a key goes.
+/// The bytes of a SHA-256 block, to which HMAC pads its key.
 const BLOCK: usize = 64;
 
-/// Makes pseudonyms. Its key is never shown.
+/// A maker of pseudonyms. Its key is never shown.
 #[derive(Clone)]
 pub struct Pseudonyms(Hmac<Sha256>);
 
 impl Pseudonyms {
-    /// Make pseudonyms with a key of at least 16 bytes.
+    /// Make a maker of pseudonyms from a key of at least 16 bytes.
     pub fn new(key: &[u8]) -> Result<Self> {
         if key.len() < MIN_PSEUDONYM_KEY {
             return Err(Misuse::Pseudonym { length: key.len() }.into());

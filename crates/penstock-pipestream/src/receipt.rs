@@ -1,5 +1,5 @@
-//! What a receipt proves about the content, in addition to the protocol's Merkle root, which covers only IDs and
-//! statuses.
+//! The digests with which a receipt proves the content, in addition to the protocol's Merkle root,
+//! which covers only IDs and statuses.
 //!
 //! ```text
 //!  leaf = SHA-256(0x00 ‖ for each path segment: its length, 4 bytes big-endian ‖ its UTF-8
@@ -20,9 +20,9 @@ use crate::status::Status;
 
 const LEAF: [u8; 1] = [0x00];
 const NODE: [u8; 1] = [0x01];
-/// Stands in for the digest of bytes that were never read.
+/// The digest of a part whose bytes were never read.
 const NO_BYTES: Digest = [0; 32];
-/// Hex digits of a document's key.
+/// The hex digits of a document's key.
 const KEY_DIGITS: usize = 32;
 
 /// The streaming content root: parts are added in the receipt's order, and only one node for each level is kept.
@@ -61,7 +61,7 @@ impl ContentTree {
         self.peaks.len
     }
 
-    /// Return whether none was added.
+    /// Return whether no part was added.
     pub fn is_empty(&self) -> bool {
         self.peaks.len == 0
     }
@@ -93,10 +93,10 @@ pub fn document_key(path: &str, sha256: &[u8; 32]) -> String {
     key
 }
 
-/// Return the label of a part in a session that outlives its process: the document's key, the part's position in the
-/// receipt, which distinguishes parts with the same path, and 32 hex digits of its path. `time` is how often the
-/// session has had the same document before. Labels are shorter than 100 bytes, whatever the path.
-/// is how often the session had the same document before. Under 100 bytes, whatever the path.
+/// Return the label of a part in a session that outlives its process: the document's key, the
+/// part's position in the receipt, which distinguishes parts with the same path, and 32 hex digits
+/// of its path. `time` is how often the session has had the same document before. Labels are
+/// shorter than 100 bytes, whatever the path.
 pub fn part_label<P>(key: &str, time: u32, place: usize, path: P) -> String
 where
     P: IntoIterator<Item: AsRef<str>>,

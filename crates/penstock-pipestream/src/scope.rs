@@ -1,9 +1,9 @@
 //! A scope: the entities of one ID space, from the cursor to the last announced one, and a summary of those before the
 //! cursor for the digest (sections 9.1 and 9.4).
 //!
-//! Both ends keep the same structure; each stores its own knowledge of an entity in it. Entities before the cursor are
-//! removed: their statuses are folded into the Merkle tree and four counters, so that memory is bounded by the window,
-//! however many entities pass.
+//! Both ends keep the same structure; each stores its own data about an entity in it. Entities
+//! before the cursor are removed: their statuses are folded into the Merkle tree and four counters,
+//! so that memory is bounded by the window, however many entities pass.
 //!
 //! ```text
 //!   position  0 ............ base ................. announced
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::ScopeDigest;
-use crate::entity_id::{MODULUS, distance, is_assignable, is_before, ordinal_distance};
+use crate::entity_id::{MODULUS, distance, is_assignable, is_before, is_cursor, ordinal_distance};
 use crate::manifest::ResolutionState;
 use crate::merkle::MerkleTree;
 use crate::policy::Policy;
@@ -26,7 +26,7 @@ use crate::status::Status;
 /// The number of IDs: 1 to MODULUS - 1.
 const IDS: u64 = MODULUS as u64 - 1;
 
-/// An upper bound on the entities of a scope that no scope can reach.
+/// An upper bound on the positions of a scope, which no scope can reach.
 const MAX_POSITION: u64 = 1 << 62;
 
 /// The state of an ID in a scope.
@@ -50,7 +50,8 @@ struct Slot<E> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Scope<E> {
     key: ScopeKey,
-    /// Depth; `None` until the scope is bound to its parent (decision 10).
+    /// The scope's depth; `None` until the first STATUS states it or the scope is bound to its
+    /// parent (decision 10).
     pub(crate) depth: Option<u8>,
     /// The entity that was taken apart into this scope; `None` for a root scope, and until it is bound.
     pub(crate) parent: Option<EntityKey>,
@@ -106,13 +107,14 @@ impl<E> Scope<E> {
         self.key
     }
 
-    /// Return whether restored state can be that of a scope.
+    /// Return whether restored state is consistent.
     pub(crate) fn is_sound(&self) -> bool {
         let open = self.slots.iter().filter(|slot| slot.status.is_none()).count() as u64;
         self.first <= self.base && self.base < MAX_POSITION && self.open == open && self.tree.len() <= self.base
     }
 
-    /// Return whether the scope's position in the tree is known: that of a root scope is from the start.
+    /// Return whether the scope's position in the tree is known: a root scope's is known from the
+    /// start.
     pub(crate) fn is_bound(&self) -> bool {
         self.key.scope < 2 || self.parent.is_some()
     }
@@ -127,7 +129,7 @@ impl<E> Scope<E> {
         self.next_position() - self.first
     }
 
-    /// Return how many entities are COMPLETE, and how many were announced so far.
+    /// Return how many entities before the cursor are COMPLETE, and how many were announced so far.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.succeeded, self.announced())
     }
@@ -213,8 +215,8 @@ impl<E> Scope<E> {
         self.entity_key(id)
     }
 
-    /// Set the terminal status of an open entity. `Some(true)` if that moved the cursor, `None` if the entity is not
-    /// open (decision 8: the first terminal status is kept).
+    /// Set the terminal status of an open entity. Return `Some(true)` if that moved the cursor,
+    /// `None` if the entity is not open (decision 8: the first terminal status is kept).
     pub(crate) fn resolve(&mut self, id: u32, status: Status) -> Option<bool> {
         let index = self.position(id)?.checked_sub(self.base)? as usize;
         let slot = self.slots.get_mut(index).filter(|slot| slot.status.is_none())?;
@@ -251,12 +253,11 @@ impl<E> Scope<E> {
 
     /// Return whether a cursor from the receiver is valid (decision 8).
     pub(crate) fn accepts_cursor(&self, value: u32) -> bool {
-        let cursor = self.cursor();
-        distance(cursor, value) <= distance(cursor, self.next_id())
+        is_cursor(value, self.cursor(), self.next_id())
     }
 
-    /// Return the position after the last entity that `id` covers, in the circular order of section 9.3; 0 and IDs
-    /// after the next one cover all announced so far (decision 13).
+    /// Return the position after the last entity that `id` covers, in the circular order of section
+    /// 9.3; 0 and IDs after the next one cover all entities announced so far (decision 13).
     pub(crate) fn covered_by(&self, id: u32) -> u64 {
         match Some(id).filter(|id| is_assignable(*id)).and_then(|id| self.position(id)) {
             Some(position) if position < self.next_position() => position + 1,
@@ -294,7 +295,7 @@ impl<E> Scope<E> {
             .map(|(index, slot)| (key_at(self.key, self.base + index as u64), &slot.entity))
     }
 
-    /// Return the same, to be changed.
+    /// Return the open entities in the order of their IDs, for changes.
     pub(crate) fn iter_open_mut(&mut self) -> impl Iterator<Item = (EntityKey, &mut E)> {
         let (base, key) = (self.base, self.key);
         self.slots
@@ -304,7 +305,8 @@ impl<E> Scope<E> {
             .map(move |(index, slot)| (key_at(key, base + index as u64), &mut slot.entity))
     }
 
-    /// Return the digest over all entities so far; meaningful once none is open (section 9.4).
+    /// Return the digest over all entities before the cursor; meaningful once no entity is open
+    /// (section 9.4).
     pub(crate) fn digest(&self) -> ScopeDigest {
         ScopeDigest {
             scope_id: self.key.scope,
@@ -393,6 +395,20 @@ mod tests {
         assert!(scope.accepts_cursor(2) && scope.accepts_cursor(3) && !scope.accepts_cursor(1));
         for key in keys {
             assert_eq!(scope.entity_key(key.entity), key);
+        }
+    }
+
+    #[test]
+    fn a_reserved_id_is_no_cursor() {
+        // In a young scope, and in one whose IDs wrap, where 0 lies between the cursor and the next ID.
+        for first in [0, IDS - 1] {
+            let mut scope = scope_at(first);
+            scope.announce(());
+            scope.announce(());
+            assert!(scope.accepts_cursor(scope.cursor()) && scope.accepts_cursor(scope.next_id()));
+            for reserved in [0, MODULUS, 0xFFFF_FFFE, 0xFFFF_FFFF] {
+                assert!(!scope.accepts_cursor(reserved), "{reserved} after {first}");
+            }
         }
     }
 

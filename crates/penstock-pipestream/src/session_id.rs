@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many bytes a session ID has.
+/// The bytes of a session ID.
 const BYTES: usize = 16;
 
 /// The 16 bytes that name a session. At layer 2 the client makes them from a secure random source, and the session
@@ -15,7 +15,7 @@ const BYTES: usize = 16;
 pub struct SessionId([u8; BYTES]);
 
 impl SessionId {
-    /// Return the session of these bytes.
+    /// Make the session ID of these bytes.
     pub const fn new(bytes: [u8; BYTES]) -> Self {
         Self(bytes)
     }

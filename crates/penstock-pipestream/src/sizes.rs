@@ -1,4 +1,4 @@
-//! The sizes and the names of the format, which messages of errors state, too.
+//! The sizes and names of the format, which error messages also state.
 
 /// The largest length of a variable frame, and of a yield token (sections 6.1 and 6.5.1).
 pub const MAX_FRAME_LENGTH: u32 = 0xFF_FFFF;
@@ -25,7 +25,7 @@ pub(crate) const MIN_PSEUDONYM_KEY: usize = 16;
 
 /// The metadata entry of a root entity's PipeDoc.
 pub const DOC: &str = "pipestream.doc";
-/// The most bytes of a document's identifiers.
+/// The most bytes of a text in a PipeDoc.
 pub(crate) const MAX_DOC_TEXT: usize = 256;
 /// The most access scopes of an ownership.
 pub(crate) const MAX_DOC_SCOPES: usize = 64;
@@ -34,10 +34,11 @@ pub(crate) const MAX_DOC_ENTRY: usize = 32 << 10;
 
 /// The largest message of a reference in bytes.
 pub const MAX_REFERENCE: usize = 64 << 10;
-/// The longest key of an object in bytes: that of a path, which exceeds the limits of the stores.
+/// The longest key of an object in bytes: the longest path of a file, which exceeds the limits of
+/// the stores.
 pub(crate) const MAX_OBJECT_KEY: usize = 4096;
 /// The shortest wrapped key of 256 bits: 32 bytes, and 8 bytes that AES key wrap, the shortest of the approved
 /// wrappings, adds.
 pub(crate) const SHORTEST_WRAPPED: usize = 40;
-/// The longest wrapped key.
+/// The longest wrapped key in bytes.
 pub(crate) const LONGEST_WRAPPED: usize = 16 << 10;

@@ -1,8 +1,8 @@
-//! The encoding of a session's records, which its next process reads: postcard's format.
+//! The encoding of a session's records, which the next process reads: postcard's format.
 //!
-//! None of it is on the wire. A type derives serde's traits, and its fields are written in their order: another order
-//! is another version of the records. This file has the reader and the writer of a record, and `forms.rs` the types that
-//! need a custom form. The store adds checksums.
+//! The wire does not use it. A type derives serde's traits, and its fields are written in their
+//! order: a changed order requires a new version of the records. This file has the reader and the
+//! writer of a record, and `forms.rs` the types that need a custom form. The store adds checksums.
 
 mod forms;
 
@@ -31,7 +31,7 @@ pub(crate) struct RecordWriter {
     pub(crate) epoch: Instant,
 }
 
-/// The rest of a record that is being read.
+/// The unread rest of a record.
 pub(crate) struct RecordReader<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) epoch: Instant,
@@ -40,8 +40,8 @@ pub(crate) struct RecordReader<'a> {
 impl RecordWriter {
     pub(crate) fn put(&mut self, value: &impl Serialize) {
         EPOCH.set(Some(self.epoch));
-        // Only a list of unknown length cannot be written, and a record contains none. A record without its beginning
-        // is rejected.
+        // This fails only for a list of unknown length, which no record contains. Otherwise the
+        // record would lose the bytes written before and be rejected when it is read.
         match postcard::to_extend(value, std::mem::take(&mut self.bytes)) {
             Ok(bytes) => self.bytes = bytes,
             Err(error) => debug_assert!(false, "{error}"),
@@ -58,7 +58,7 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-/// Types that are stored as another type.
+/// Implement serde's traits for types that are stored as another type.
 macro_rules! written_as {
     ($($type:ty as $form:ty: $to:expr, $from:expr;)*) => {
         $(impl serde::Serialize for $type {
@@ -104,12 +104,12 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
-/// Return the nanoseconds of a duration, or as many as there can be.
+/// Return the nanoseconds of a duration, at most `u64::MAX`.
 pub(crate) fn duration_nanos(duration: &Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Fields that are stored as another type: a module for `#[serde(with)]` for each.
+/// Make a module for `#[serde(with)]` for each type of fields that are stored as another type.
 macro_rules! fields_as {
     ($($name:ident: $type:ty as $form:ty, $to:expr, $from:expr;)*) => {
         $(pub(crate) mod $name {
@@ -142,12 +142,12 @@ fields_as! {
     buffer: BytesMut as &[u8], AsBytes, BytesMut::from;
 }
 
-/// Return the entries of an unordered map by key.
+/// Return the entries of an unordered map, ordered by key.
 pub(crate) fn by_key<K: Ord, V, H>(map: &HashMap<K, V, H>) -> BTreeMap<&K, &V> {
     map.iter().collect()
 }
 
-/// Write an unordered map by key.
+/// Write the entries of an unordered map, ordered by key.
 pub(crate) fn in_order<K: Ord + Serialize, V: Serialize, H, S: Serializer>(
     map: &HashMap<K, V, H>,
     serializer: S,

@@ -15,9 +15,10 @@
 //!   deepest scope has depth 7.
 //! - **entity-id** is 1 to 8 hex digits and assignable (section 9.1). It is written in lower case without leading
 //!   zeros.
-//! - **One segment after the session** may be either. It is a scope path if it reads as one, else an entity ID in the
-//!   session's root scope. So `/42` and `/1.42` are scopes and `/e5f6` is an entity; entity 0x42 without a scope path
-//!   is written `/00000042`, which no scope path can be: eight digits are either above 65535 or begin with a zero.
+//! - **One segment after the session** may be either. It is a scope path if it parses as one,
+//!   otherwise an entity ID in the session's root scope. So `/42` and `/1.42` are scopes and
+//!   `/e5f6` is an entity; entity 0x42 without a scope path is written `/00000042`, which no scope
+//!   path can be: eight digits are either above 65535 or begin with a zero.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -51,12 +52,12 @@ pub enum Host {
 pub struct Authority {
     /// The host.
     pub host: Host,
-    /// The port, if one is named; never 0.
+    /// The port, if the authority names one; never 0.
     pub port: Option<u16>,
 }
 
-/// The name of a session, a scope or an entity. All parts are valid, and formatting and parsing it again returns an
-/// equal one.
+/// The URI of a session, a scope or an entity. All its parts are valid, and formatting and parsing
+/// it returns an equal one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PipestreamUri {
     authority: Authority,
@@ -89,12 +90,12 @@ impl PipestreamUri {
         &self.session_id
     }
 
-    /// Return the scopes from the outermost to the innermost; empty where none is named.
+    /// Return the scopes from the outermost to the innermost; empty if the URI names none.
     pub fn scope_path(&self) -> &[u32] {
         &self.scope_path
     }
 
-    /// Return the entity, if one is named.
+    /// Return the entity, if the URI names one.
     pub fn entity_id(&self) -> Option<u32> {
         self.entity_id
     }

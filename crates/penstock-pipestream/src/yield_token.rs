@@ -8,9 +8,10 @@
 //!                                                                                           the message
 //! ```
 //!
-//! The HMAC binds a token to its session and entity; it is verified, in constant time, before anything is parsed. The
-//! number makes two tokens of one entity differ even if its state is the same, so that each can be used once. The
-//! session enforces that, and that the state has not changed: it knows which token is valid.
+//! The HMAC binds a token to its session and entity; it is verified, in constant time, before
+//! anything is parsed. The number makes two tokens of one entity differ even if its state is the
+//! same, so that each can be used once. The session enforces both that and an unchanged state: it
+//! knows which token is valid.
 
 use std::fmt;
 
@@ -30,7 +31,7 @@ use crate::sizes::MAX_FRAME_LENGTH;
 const MAC: usize = 32;
 /// The bytes of a yield's number.
 const NUMBER: usize = 8;
-/// The bytes of a block of SHA-256, into which a key goes.
+/// The bytes of a SHA-256 block, to which HMAC pads its key.
 const BLOCK: usize = 64;
 
 /// The key that seals an end's yield tokens: 32 bytes from a secure random source, never shown.
@@ -38,7 +39,7 @@ const BLOCK: usize = 64;
 pub struct TokenKey([u8; 32]);
 
 impl TokenKey {
-    /// Return the key of these bytes.
+    /// Make the key of these bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -77,12 +78,12 @@ pub struct Place {
 /// The content of a token: where processing has stopped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoppingPoint {
-    /// Why.
+    /// Why processing was paused.
     pub reason: YieldReason,
     /// The state for resuming; only the end that made it reads it.
     #[serde(with = "crate::stored::byte_string")]
     pub continuation: Bytes,
-    /// The state that it is good for (section 9.6).
+    /// The state for which the token is valid (section 9.6).
     pub validation: StoppingPointValidation,
 }
 

@@ -3,18 +3,17 @@ use std::fmt;
 use crate::BlockError;
 use crate::size_class::UNIT;
 
-/// A handle of an allocated block: which pool, where, and the stamp of its allocation.
+/// A handle of an allocated block: its pool, its place, and the stamp of its allocation.
 ///
 /// It may be copied and kept. After the block is freed, every use of the handle is rejected, even when its place is
 /// allocated again. The stamp is private: a peer that does not know it cannot write bytes into a block that look like a
 /// header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// The pool's number (24 bits), and where the header begins in units of 16 bytes (32 bits).
+    /// The pool's number (24 bits), and the header's offset in units of 16 bytes (32 bits).
     place: u64,
     /// The number of the allocation (56 bits) and the class. With the class here, freeing a block finds its list
-    /// without waiting for the header to load, and without waiting for the block's address, which a busy list has just
-    /// handed out.
+    /// without waiting for the header to load, nor for the block's address, which a busy list has just handed out.
     pub(crate) stamp: u64,
 }
 
@@ -35,7 +34,7 @@ impl Block {
         Ok(Self::new(self.pool(), unit, self.stamp))
     }
 
-    /// Return where its header begins, in units of 16 bytes.
+    /// Return the offset of its header, in units of 16 bytes.
     #[inline]
     pub(crate) const fn unit(self) -> u32 {
         self.place as u32
@@ -69,7 +68,7 @@ impl fmt::Debug for Block {
 pub(crate) struct Header {
     /// The allocation's stamp; while the block is free, the stamp before the pool's first one.
     pub(crate) stamp: u64,
-    /// Number of bytes requested.
+    /// The number of bytes requested.
     pub(crate) length: u32,
     /// While the block is free, the slab's next free block; otherwise its class.
     pub(crate) link: u32,
@@ -82,7 +81,7 @@ impl Header {
         Self { stamp: value as u64, length: (value >> 64) as u32, link: (value >> 96) as u32 }
     }
 
-    /// Mark a header as that of a free block, and leave the rest.
+    /// Mark a header as that of a free block, by its stamp alone.
     #[inline]
     pub(crate) fn clear(bytes: &mut [u8; UNIT], stamp: u64) {
         if let Some(first) = bytes.first_chunk_mut() {

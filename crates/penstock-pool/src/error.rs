@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Why a pool cannot be made as asked.
+/// The reason why a pool cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigError {
     /// There are no size classes, or more than 255.
@@ -9,7 +9,7 @@ pub enum ConfigError {
     Class(usize),
     /// The pool has no room for a slab, or is beyond 64 GiB.
     Pool {
-        /// Number of bytes requested.
+        /// The number of bytes requested.
         bytes: usize,
         /// The smallest size that holds a slab of these classes.
         least: usize,
@@ -32,12 +32,12 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Why no block was allocated.
+/// The reason why no block was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocError {
     /// More bytes than the largest size class has.
     TooLarge {
-        /// Number of bytes requested.
+        /// The number of bytes requested.
         bytes: usize,
         /// The largest class.
         largest: usize,
@@ -62,7 +62,7 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
-/// Why a handle is not that of an allocated block. Nothing was changed.
+/// The reason why a handle is not that of an allocated block. The call changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockError {
     /// It belongs to another pool.

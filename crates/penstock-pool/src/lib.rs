@@ -2,15 +2,15 @@
 //!
 //! A [`Pool`] is one allocation, zeroed by the system, so its pages are touched one by one as they are first used.
 //! Slabs are carved from it on demand, each for blocks of one size class. An empty slab goes to any class that needs
-//! one. After [`Pool::new`] nothing else is taken from the system's allocator.
+//! one. After [`Pool::new`] a pool takes nothing from the system's allocator.
 //!
 //! ```text
 //! pool   │ slab │ slab │ slab │ ...
 //! slab   │ header block │ header block │ ...            all of one class; carved from the front as they are needed
-//! header  stamp (8)  length (4)  link (4)               the class while it is allocated, else the slab's next free block
+//! header  stamp (8)  length (4)  link (4)               the class while allocated, else the slab's next free block
 //! ```
 //!
-//! A [`Block`] is a handle, not an address: its place and the stamp of its allocation, which is never used twice. So
+//! A [`Block`] is a handle, not an address: a place and the stamp of an allocation, which is never used twice. So
 //! the pool always recognises a block that was already freed, a place inside a block, and the block of another pool,
 //! and no code here is unsafe. [`Pool`] belongs to one thread, [`SharedPool`] to several.
 

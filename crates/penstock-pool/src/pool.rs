@@ -36,40 +36,40 @@ pub struct Pool {
     classes: Box<[Class; 256]>,
     /// Slabs that belong to no class; the last one is used next.
     free: Vec<u32>,
-    /// The stamp before the first one: random, so that what a peer puts into a block never looks like a header.
+    /// The stamp before the first one: random, so that a peer's bytes in a block never look like a header.
     origin: u64,
     /// The last stamp, without its class.
     stamp: u64,
 }
 
-/// State of a pool at one moment.
+/// The state of a pool at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
     /// The sum of the class sizes of all allocated blocks.
     pub bytes_used: u64,
     /// Bytes of the pool.
     pub bytes_total: u64,
-    /// Slabs of the pool.
+    /// How many slabs the pool has.
     pub slabs_total: u32,
-    /// Slabs that belong to no class.
+    /// How many slabs belong to no class.
     pub slabs_free: u32,
-    /// For each size class.
+    /// The state of each size class.
     pub classes: Vec<ClassStats>,
 }
 
-/// State of a size class at one moment.
+/// The state of a size class at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassStats {
     /// Bytes of a block.
     pub size: u32,
-    /// Allocated blocks.
+    /// How many blocks are allocated.
     pub blocks: u64,
-    /// Slabs of the class.
+    /// How many slabs the class has.
     pub slabs: u32,
 }
 
 impl Pool {
-    /// Make a pool as configured. Its memory is reserved now and touched when it is used.
+    /// Make a pool. Its memory is reserved now, and its pages are touched when they are first used.
     ///
     /// Fails where the classes are wrong or the pool has no room for a slab.
     pub fn new(config: &PoolConfig) -> Result<Self, ConfigError> {
@@ -95,9 +95,9 @@ impl Pool {
         })
     }
 
-    /// Allocate a block for this many bytes. It still holds what was in its place before.
+    /// Allocate a block for this many bytes. It still holds the bytes that were in its place before.
     ///
-    /// Fails where `bytes` is above the largest class, or nothing is free.
+    /// Fails where `bytes` is above the largest class, or no block is free.
     #[inline]
     pub fn alloc(&mut self, bytes: usize) -> Result<Block, AllocError> {
         if let Some(number) = self.sizes.class_of(bytes)
@@ -165,7 +165,7 @@ impl Pool {
         Ok(content.get_mut(..length).unwrap_or_default())
     }
 
-    /// Return what is wrong with a handle that is not that of an allocated block.
+    /// Return the error for a handle that is not that of an allocated block.
     #[cold]
     fn why_not(&self, block: Block) -> BlockError {
         if block.pool() != self.number {
@@ -175,7 +175,7 @@ impl Pool {
         let Some(slab) = self.slabs.get(at as usize) else { return BlockError::Interior };
         let class = self.classes.get(usize::from(slab.class)).map(|class| class.size);
         let begins = units < slab.carved && class.is_some_and(|size| size.begins_at(units));
-        // The block was allocated before the class got the slab, so it was lost with its old slab.
+        // The stamp is older than the slab's last change of class, which happens only while the slab is empty.
         let older = block.stamp.wrapping_sub(self.origin) <= slab.since.wrapping_sub(self.origin);
         if begins || older { BlockError::Freed } else { BlockError::Interior }
     }
@@ -195,7 +195,7 @@ impl Pool {
         self.bytes as u64
     }
 
-    /// Return what the pool holds now.
+    /// Return the pool's state now.
     pub fn stats(&self) -> Stats {
         Stats {
             bytes_used: self.bytes_used(),
@@ -253,7 +253,7 @@ impl Pool {
             self.take_empty();
         }
         let Some(class) = self.classes.get_mut(usize::from(number)) else { return Ok(()) };
-        // The search may have emptied one of the class's own slabs.
+        // The search may have given the class room in one of its own slabs.
         if class.first == NONE {
             let at = self.free.pop().ok_or(AllocError::Exhausted { class: class.size.size as usize })?;
             if let Some(slab) = self.slabs.get_mut(at as usize) {
@@ -265,7 +265,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Take an empty slab from a class that has one, emptying caches if necessary.
+    /// Take an empty slab from the first class that has one after its cache is emptied.
     fn take_empty(&mut self) {
         for number in 0..self.sizes.classes.len() {
             let number = number as u8;
@@ -323,7 +323,7 @@ impl Pool {
         }
     }
 
-    /// Handle an empty slab: the class keeps one, so that allocating and freeing a single block costs nothing.
+    /// Handle an empty slab. The class keeps one, so that allocating and freeing a single block moves no slab.
     fn is_empty(&mut self, number: u8, at: u32) {
         let Some(class) = self.classes.get_mut(usize::from(number)) else { return };
         if class.empty == NONE {
@@ -350,7 +350,7 @@ impl Pool {
         if let Some(slab) = self.slabs.get_mut(next as usize) {
             slab.before = before;
         }
-        // The capacity for all slabs was reserved when the pool was made.
+        // This does not allocate: the list has had room for all slabs since the pool was made.
         self.free.push(at);
     }
 }

@@ -11,7 +11,7 @@ pub struct SharedPool {
 }
 
 impl SharedPool {
-    /// Share a pool from now on.
+    /// Make a shared pool.
     pub fn new(pool: Pool) -> Self {
         Self { pool: Mutex::new(pool) }
     }
@@ -23,7 +23,7 @@ impl SharedPool {
 
     /// Allocate a block with these bytes, written before any other thread can see it.
     ///
-    /// Fails where `bytes` is longer than the largest class, or nothing is free.
+    /// Fails where `bytes` is longer than the largest class, or no block is free.
     pub fn store(&self, bytes: &[u8]) -> Result<Block, AllocError> {
         self.with(|pool| {
             let block = pool.alloc(bytes.len())?;
@@ -51,7 +51,7 @@ impl SharedPool {
         self.with(|pool| pool.get_mut(block).map(write))
     }
 
-    /// Return what the pool holds now.
+    /// Return the pool's state now.
     pub fn stats(&self) -> Stats {
         self.with(|pool| pool.stats())
     }

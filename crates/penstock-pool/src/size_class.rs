@@ -2,17 +2,17 @@
 
 use crate::ConfigError;
 
-/// Bytes of a block's header, and what every class is a multiple of.
+/// Bytes of a block's header. Every class is a multiple of this.
 pub const UNIT: usize = 16;
 /// The largest class that may be configured.
 const LARGEST: usize = 1 << 20;
 /// The approximate size of a slab, which is never less than a block of the largest class. Slabs are small so that small
 /// pools have slabs for every class.
 const SLAB: usize = 32 << 10;
-/// Offsets are 32 bits of units.
+/// The most bytes of a pool, because an offset is a 32-bit number of units.
 const POOL: u64 = 64 << 30;
 
-/// How large a pool is and what blocks it has.
+/// The size of a pool and of its blocks. A value after a colon is the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Bytes of the pool, headers included: 64 MiB.
@@ -66,14 +66,14 @@ impl PoolConfig {
     }
 }
 
-/// A class: its blocks' size and what is computed from it.
+/// A class: the size of its blocks and the values computed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SizeClass {
     /// Bytes of a block.
     pub(crate) size: u32,
     /// Units from one block of a slab to the next: its header and its content.
     pub(crate) stride: u32,
-    /// The offset in a slab, in units, after which no block begins.
+    /// The offset in a slab, in units, from which on no block begins.
     pub(crate) end: u32,
     reciprocal: u64,
 }
@@ -93,7 +93,7 @@ impl SizeClass {
 #[derive(Debug, Clone)]
 pub(crate) struct SizeClasses {
     pub(crate) classes: Vec<SizeClass>,
-    /// By length in units, rounded up.
+    /// The class for each length in units, rounded up.
     table: Vec<u8>,
     /// Units of a slab, the same for all classes so that a slab can serve any class.
     pub(crate) slab_units: u32,
@@ -112,7 +112,7 @@ impl SizeClasses {
             }
             before = size;
         }
-        // As many blocks of the largest class as fit, so that they waste nothing.
+        // A slab is as many blocks of the largest class as fit, so that this class wastes nothing.
         let largest = before + UNIT;
         let units = u32::try_from((SLAB / largest).max(1) * largest / UNIT).map_err(|_| ConfigError::Class(before))?;
         let class = |size: usize| {

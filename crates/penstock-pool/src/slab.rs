@@ -2,9 +2,9 @@
 
 use crate::size_class::SizeClass;
 
-/// No slab, no block.
+/// The value for no slab, or no block.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Free blocks that a class keeps in its cache, outside its slabs. They count as taken from their slabs.
+/// The most free blocks in a class's cache, outside its slabs. They count as taken from their slabs.
 pub(crate) const CACHED: u32 = 16;
 
 /// The state of a slab, kept outside its bytes.
@@ -20,11 +20,11 @@ pub(crate) const CACHED: u32 = 16;
 pub(crate) struct Slab {
     /// The class that has it, or had it last.
     pub(crate) class: u8,
-    /// Blocks that are allocated or in the class's cache.
+    /// How many blocks are allocated or in the class's cache.
     pub(crate) taken: u32,
     /// The head of the list of blocks that were allocated and freed, in units from the pool's beginning.
     pub(crate) free: u32,
-    /// The units carved so far; after them no block was carved since the class got the slab.
+    /// How many units were carved into blocks since the class got the slab.
     pub(crate) carved: u32,
     /// The pool's last stamp when the slab joined or left a class: blocks with older stamps are not in it.
     pub(crate) since: u64,
@@ -46,17 +46,17 @@ impl Slab {
 #[derive(Debug, Clone, Copy)]
 #[repr(align(128))]
 pub(crate) struct Class {
-    /// How large its blocks are.
+    /// The size of its blocks.
     pub(crate) size: SizeClass,
     /// The first of its slabs with room.
     pub(crate) first: u32,
-    /// The one of them that is empty, if any.
+    /// The slab among them that is empty, if any.
     pub(crate) empty: u32,
-    /// All its slabs.
+    /// How many slabs it has.
     pub(crate) slabs: u32,
-    /// Free blocks in the cache, so that most allocations and frees do not touch a slab.
+    /// How many free blocks are in the cache, with which most allocations and frees do not touch a slab.
     pub(crate) cached: u32,
-    /// Blocks that are allocated or in the cache.
+    /// How many blocks are allocated or in the cache.
     pub(crate) taken: u64,
     cache: [u32; CACHED as usize],
 }
@@ -86,7 +86,7 @@ impl Class {
         Some(unit)
     }
 
-    /// Put a block into the cache; return false if the cache is full.
+    /// Put a block into the cache; return `false` if the cache is full.
     #[inline]
     pub(crate) fn push(&mut self, unit: u32) -> bool {
         let Some(place) = self.cache.get_mut(self.cached as usize) else { return false };

@@ -1,7 +1,8 @@
-//! `SharedPool` under loom, which tries every order in which threads can take turns. This test compiles the source a
+//! Tests of `SharedPool` under loom, which tries every order in which threads can take turns. They compile the source a
 //! second time, with loom's lock in place of the standard library's.
 //!
-//! A binary of its own: the copy finds `sync` at the root of its crate, and miri runs the other tests and cannot run loom.
+//! This is a binary of its own because the copy needs `sync` at the root of its crate, and because miri, which runs the
+//! other tests, cannot run loom.
 
 #![allow(clippy::panic)]
 
@@ -57,7 +58,7 @@ fn threads_never_get_the_same_block_and_see_what_was_stored() {
         let theirs = thread.join().unwrap_or(ours);
         assert_ne!(ours.offset(), theirs.offset());
         assert_eq!(pool.stats().bytes_used, 2 * 16_384);
-        // A block that one thread allocated another frees.
+        // One thread frees the block that the other allocated.
         assert_eq!((pool.free(theirs), pool.free(ours)), (Ok(()), Ok(())));
         assert_eq!(pool.stats().bytes_used, 0);
     });

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Where the Unix clock of every [`FakeClock`] starts: 2026-01-01T00:00:00Z.
+/// The time at which the Unix clock of every [`FakeClock`] starts: 2026-01-01T00:00:00Z.
 const EPOCH_MICROS: u64 = 1_767_225_600_000_000;
 
 /// Both clocks that a core takes as an argument: a monotonic one and Unix microseconds. They move together.

@@ -1,11 +1,11 @@
-//! Checks of thousands of cases, divided among the cores: one that runs alone is all that its binary waits for.
+//! Division of thousands of checks among the cores, because otherwise a test binary waits for a single thread.
 
 use std::iter::StepBy;
 use std::num::NonZero;
 use std::ops::Range;
 use std::thread;
 
-/// Divide the numbers below `count`: `work` runs once on each core, with every n-th of them.
+/// Divide the numbers below `count`: `work` runs once on each of the n cores, with every n-th number.
 pub fn divide(count: usize, work: impl Fn(StepBy<Range<usize>>) + Sync) {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {

@@ -3,7 +3,7 @@
 //! Readers see written bytes immediately; the disk has them once the file was synced. Readers see a new name
 //! immediately; the disk has it once its folder was synced. When the power goes ([`MemoryDisk::crash`]), any of the
 //! sectors that were not synced are on the disk, and the others keep their old content or are zeros. The same holds for
-//! changes of names, which may reach the disk in any order, except that changes of one name keep theirs.
+//! changes of names, which may reach the disk in any order, except that changes of one name keep their order.
 //!
 //! A failed sync of a file behaves as on Linux: some of the data reached the disk, the rest never will, readers see all
 //! of it, and the next sync succeeds.
@@ -20,21 +20,21 @@ use penstock_log::{Disk, DiskFile};
 /// The disk writes a sector as a whole.
 const SECTOR: usize = 512;
 
-/// What goes wrong in a call.
+/// A fault of a call. A sync that meets another fault than `Power` does a part of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// EIO; the call does nothing, except that a sync does a part of its work.
+    /// EIO; the call does nothing.
     Io,
     /// ENOSPC; the call does nothing.
     Full,
-    /// ENOSPC after half of the bytes were written; the same as `Full` where there was nothing to write.
+    /// ENOSPC after half of the bytes were written; the same as `Full` for a call that writes no bytes.
     Short,
     /// The power goes: this call and all later ones do nothing.
     Power,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 4] = [Self::Io, Self::Full, Self::Short, Self::Power];
 
     fn error(self) -> io::Error {
@@ -68,7 +68,7 @@ struct File {
     pending: Vec<Change>,
 }
 
-/// Names that get a node or lose theirs.
+/// Changes of names: each name gets a node or loses its node.
 type Names = Vec<(String, Option<Node>)>;
 
 #[derive(Debug, Clone, Default)]
@@ -82,7 +82,7 @@ struct Folder {
 struct State {
     files: Vec<File>,
     folders: Vec<Folder>,
-    /// How many calls have changed something so far.
+    /// How many calls that change something were made so far, failed calls included.
     calls: u64,
     fault: Option<(u64, Fault)>,
     /// How many calls in a row fail.
@@ -109,7 +109,7 @@ impl Change {
         }
     }
 
-    /// Apply some of its sectors, or none.
+    /// Apply all, some or none of its sectors.
     fn apply_some(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
         let keeps = rng.u8(0..4);
         match self {
@@ -221,12 +221,12 @@ impl MemoryDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Return how many calls have changed something.
+    /// Return how many calls that change something were made, failed calls included.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Make this many calls in a row fail, beginning with this one.
+    /// Make `in_a_row` calls fail, beginning with call number `call`.
     pub fn fail(&self, call: u64, fault: Fault, in_a_row: u64) {
         let mut state = self.state();
         (state.fault, state.failing) = (Some((call, fault)), in_a_row);
@@ -237,7 +237,7 @@ impl MemoryDisk {
         self.state().fault = None;
     }
 
-    /// Return what is on the disk when the power goes now; the same seed returns the same disk.
+    /// Return a disk with the content that remains if the power goes now; the same seed returns the same content.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         let mut state = self.state().clone();
@@ -260,7 +260,7 @@ impl MemoryDisk {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Return another disk that has what readers see now, all of it durable.
+    /// Return another disk with the content that readers see now, all of it durable.
     #[must_use]
     pub fn copy(&self) -> Self {
         let mut state = self.state().clone();
@@ -283,7 +283,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Replace the bytes of an existing file, durably, as damage does.
+    /// Replace the bytes of an existing file, durably, to simulate damage.
     pub fn damage(&self, path: &Path, bytes: Vec<u8>) -> io::Result<()> {
         let mut state = self.state();
         match state.node(path)? {

@@ -1,4 +1,4 @@
-//! For tests only: what the tests of the cores share. No module here depends on a protocol.
+//! Helpers that the tests of the cores share, for tests only. No module here depends on a protocol.
 //!
 //! - [`clock`]: time that moves only when a test moves it.
 //! - [`cores`]: many checks, divided among the cores.

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fastrand::Rng;
 
-/// What the network does to packets.
+/// The behaviour of a network.
 #[derive(Debug, Clone)]
 pub struct Conditions {
     /// How long every packet takes.
     pub latency: Duration,
-    /// The most by which chance delays a packet further.
+    /// The largest random delay in addition to the latency.
     pub jitter: Duration,
-    /// How often a packet is lost, from 0.0 to 1.0; its retransmission may be lost too.
+    /// The probability that a packet is lost, at most 0.9; its retransmission may be lost too.
     pub loss: f64,
     /// How much later a lost packet is sent again.
     pub retransmission: Duration,
@@ -27,7 +27,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Everything arrives immediately, in order, as it was sent.
+    /// A perfect network: everything arrives immediately, in order, as it was sent.
     pub const PERFECT: Self = Self {
         latency: Duration::ZERO,
         jitter: Duration::ZERO,
@@ -64,15 +64,15 @@ pub enum Delivery {
 pub struct Link {
     conditions: Conditions,
     rng: Rng,
-    /// By time of arrival, then by order of sending.
+    /// The packets in flight, by time of arrival, then by order of sending.
     in_flight: BTreeMap<(Instant, u64), Delivery>,
     sent: u64,
-    /// When the last packet of each stream arrives: the next one cannot come before it.
+    /// When the last packet of each stream arrives: the next one cannot arrive before it.
     last_of: BTreeMap<u64, Instant>,
 }
 
 impl Link {
-    /// Make a link without packets. The same seed behaves the same way.
+    /// Make a link without packets. Links with the same seed behave in the same way.
     pub fn new(conditions: Conditions, seed: u64) -> Self {
         Self { conditions, rng: Rng::with_seed(seed), in_flight: BTreeMap::new(), sent: 0, last_of: BTreeMap::new() }
     }

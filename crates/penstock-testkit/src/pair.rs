@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use crate::clock::FakeClock;
 use crate::link::{Conditions, Delivery, Link};
 
-/// One end: a core's state machine and what its test needs to remember.
+/// One end: a core's state machine and the state that its test keeps.
 pub trait Machine {
-    /// Take what has arrived.
+    /// Take a delivery that has arrived.
     fn handle(&mut self, clock: &FakeClock, delivery: Delivery);
 
-    /// Send everything there is to send, and record all events.
+    /// Send all pending output, and record all events.
     fn transmit(&mut self, clock: &FakeClock, out: &mut Link);
 
     /// Return when to call [`handle_timeout`](Self::handle_timeout) next.
@@ -59,7 +59,7 @@ impl<A: Machine, B: Machine> Pair<A, B> {
         }
     }
 
-    /// Let so much time pass, delivering what arrives and firing what is due in it.
+    /// Let this much time pass, delivering the packets that arrive in it and firing the timeouts that are due.
     pub fn drive_for(&mut self, by: Duration) {
         let end = self.clock.instant() + by;
         self.transmit();
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts down: answers each number with the one below it, and sends "still here" every ten seconds.
+    /// A machine that answers each number with the one below it, and counts a beat every ten seconds.
     #[derive(Debug)]
     struct Countdown {
         seen: Vec<u8>,

@@ -60,10 +60,10 @@ pub struct Golden<T> {
     pub hex: Hex,
     /// The same bytes, field by field.
     pub explained: Vec<Explained>,
-    /// Their meaning. The file names the field after what it holds.
+    /// Their meaning. A file may name this field `header`.
     #[serde(alias = "header")]
     pub frame: T,
-    /// Our sender would write other bytes for it (reserved bits that are set, fields that are left out).
+    /// Whether our sender would write other bytes for it (reserved bits that are set, fields that are left out).
     #[serde(default)]
     pub decode_only: bool,
 }
@@ -84,15 +84,15 @@ pub struct Invalid {
     pub hex: Hex,
     /// The registry's name for the error.
     pub code: String,
-    /// The bytes begin something valid; the error is that the stream ends here.
+    /// Whether the bytes are the beginning of valid input, so that the error is the end of the stream.
     #[serde(default)]
     pub truncated: bool,
-    /// Only the entity fails; the connection stays open.
+    /// Whether only the entity fails and the connection stays open.
     #[serde(default)]
     pub entity_only: bool,
 }
 
-/// Why a file of vectors cannot be used.
+/// The reason why a file of vectors cannot be used.
 #[derive(Debug)]
 pub struct Unusable(String);
 
@@ -116,7 +116,7 @@ pub fn load<T: DeserializeOwned>(protocol: &str, name: &str) -> Result<Vec<T>, U
     serde_json::from_str(&text).map_err(|error| unusable(&error))
 }
 
-/// Return the bytes in every way that a stream may deliver them: whole, in two pieces cut at every position, and one by
+/// Return several ways in which a stream may deliver the bytes: whole, in two pieces cut at every position, and one by
 /// one.
 pub fn splits(bytes: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
     let in_two = (0..=bytes.len()).filter_map(|at| bytes.split_at_checked(at)).map(|(a, b)| vec![a, b]);

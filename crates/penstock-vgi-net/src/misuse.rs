@@ -31,6 +31,9 @@ pub enum Misuse {
         /// The URL.
         url: String,
     },
+    /// TLS options for a URL without TLS.
+    #[error("TLS options (trust, certificate) are for https:// only")]
+    PlainUrl,
     /// A method that HTTP does not have.
     #[error("{method:?} is not an HTTP method")]
     HttpMethod {
@@ -78,6 +81,7 @@ mod tests {
             (Misuse::NotUnary, "a stream is opened, not replied to"),
             (Misuse::Url { url: url(), reason: "why".to_owned() }, "ftp://host/: why"),
             (Misuse::Scheme { url: url() }, "ftp://host/ is neither http:// nor https://"),
+            (Misuse::PlainUrl, "TLS options (trust, certificate) are for https:// only"),
             (Misuse::HttpMethod { method: "A B".to_owned() }, "\"A B\" is not an HTTP method"),
             (Misuse::HasBody, "the call has its body"),
             (Misuse::Authenticated, "the caller is already authenticated"),

@@ -23,28 +23,29 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Make one whose first interval is `first` and which grows to `most`.
+    /// Make a backoff whose first interval is `first` and whose longest is `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
         let first = first.min(most);
         Self { first, most, next: first }
     }
 
-    /// Return how long to wait now; the interval after it is the same.
+    /// Return how long to wait now, without changing the interval.
     pub const fn interval(&self) -> Duration {
         self.next
     }
 
-    /// Return how long to wait now; the interval after it is twice as long.
+    /// Return how long to wait now, and double the interval up to the maximum.
     pub fn advance(&mut self) -> Duration {
         let now = self.next;
         self.next = self.next.saturating_mul(2).min(self.most);
         now
     }
 
-    /// Return the same interval scaled by a random number from 0 to 1: from half of it to all of it.
+    /// Do what [`advance`](Self::advance) does, but return from half of the wait to all of it, as `chance`, a random
+    /// number from 0 to 1, decides.
     pub fn advance_by(&mut self, chance: f64) -> Duration {
         let wait = self.advance();
-        // The product of the longest waits is rounded up beyond the longest one.
+        // For the longest waits, the product is rounded up beyond the range of a duration.
         Duration::try_from_secs_f64(wait.as_secs_f64() * (0.5 + chance.clamp(0.0, 1.0) / 2.0)).unwrap_or(wait)
     }
 

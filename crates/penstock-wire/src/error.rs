@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Whose fault an error is. Every error of every protocol carries one, so that a caller decides what to do by kind
+/// The kind of an error: whose fault it is. Every error of every protocol has one, so that a caller decides by kind
 /// and never by the text of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -10,16 +10,16 @@ pub enum ErrorKind {
     Violation,
     /// A limit was exceeded: the protocol's, the negotiated one or the operator's.
     Limit,
-    /// The caller used the API wrongly; the peer has nothing to do with it.
+    /// The caller used the API wrongly; the peer did nothing wrong.
     Misuse,
     /// A socket, a file or a disk failed.
     Io,
-    /// Something took longer than it was allowed to.
+    /// An operation took longer than it was allowed to.
     Deadline,
 }
 
 impl ErrorKind {
-    /// The kind's name in lower case, as logs and Python show it.
+    /// Return the kind's name in lower case, as logs and Python show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// seed, which a peer cannot know, so a peer that chooses the keys cannot make them collide.
 pub type FastMap<K, V> = HashMap<K, V, FastHash>;
 
-/// Makes the hashers of a [`FastMap`].
+/// The source of a [`FastMap`]'s hashers.
 #[derive(Debug, Clone)]
 pub struct FastHash {
     seed: u64,
@@ -34,7 +34,8 @@ impl BuildHasher for FastHash {
 }
 
 impl FastHasher {
-    /// Fold both halves of a product together, so that every bit of the value reaches every bit of the state.
+    /// Multiply a value into the state and combine both halves of the product, so that every bit of the value reaches
+    /// every bit of the state.
     fn fold(&mut self, value: u64) {
         let product = u128::from(self.state ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
         self.state = (product >> 64) as u64 ^ product as u64;

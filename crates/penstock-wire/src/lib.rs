@@ -1,8 +1,8 @@
-//! What every penstock protocol core shares: a cursor that cannot overrun its input, limits that
-//! are checked before memory is taken, hex digits, intervals between attempts, moments after waits
-//! of any length, and the kinds of errors, by blame.
+//! The parts that every penstock protocol core shares: a cursor that cannot overrun its input,
+//! limits that are checked before memory is allocated, hex digits, intervals between attempts,
+//! moments after waits of any length, and the kinds of errors, by blame.
 //!
-//! Nothing here knows a protocol, a socket, a file or a clock.
+//! This crate depends on no protocol, socket, file or clock.
 
 mod backoff;
 mod error;

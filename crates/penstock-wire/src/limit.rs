@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// A named limit, checked before memory is taken: the protocol's, a negotiated one or the operator's.
+/// A named limit, checked before memory is allocated: the protocol's, a negotiated one or the operator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// What is limited, as the user who may change it knows it.
+    /// The name of the limited value, as the user who may change the limit knows it.
     pub name: &'static str,
     /// The largest value allowed.
     pub value: u64,
@@ -24,10 +24,10 @@ impl Limit {
     }
 }
 
-/// A value was above its limit.
+/// The error for a value above its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitExceeded {
-    /// What is limited.
+    /// The name of the limited value.
     pub name: &'static str,
     /// The largest value allowed.
     pub limit: u64,

@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
-/// Longer than anything runs, and within the range of every clock.
+/// Longer than any process runs, and within the range of every clock.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
-/// Return the moment that is this long after another one. A wait of more than 100 years ends after
-/// 100 years: a wait that a user or a peer has chosen may be beyond the clock's range.
+/// Return the moment that is `wait` after `moment`. A wait of more than 100 years ends after 100
+/// years, because a wait that a user or a peer has chosen may be beyond the clock's range.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

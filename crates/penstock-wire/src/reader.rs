@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// The input has fewer bytes than a field needs.
+/// The error for input with fewer bytes than a field needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncated {
     /// How many bytes the field takes.

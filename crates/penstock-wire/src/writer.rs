@@ -1,7 +1,7 @@
 use bytes::BufMut;
 
-/// The counterpart of [`Reader`](crate::Reader): appends to a buffer that grows (`Vec<u8>`, `BytesMut`, or a `&mut` of
-/// one).
+/// The counterpart of [`Reader`](crate::Reader), which appends to a buffer that grows (`Vec<u8>`, `BytesMut`, or a
+/// `&mut` of one).
 ///
 /// Integers without a suffix are big-endian (network order); the `_le` twins are little-endian.
 #[derive(Debug, Default)]

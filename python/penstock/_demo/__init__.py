@@ -1,11 +1,11 @@
-"""What ``penstock demo`` does: real documents through local Spark, over QUIC to a sink, put together and verified.
+"""``penstock demo``: split real documents on local Spark, send them over QUIC to a sink, reassemble and verify them.
 
 ::
 
     fetch ─▶ folder of documents ─▶ pipeline (Spark: source, dehydrate, texts, rehydrate) ─▶ results, receipts
                                           │ QUIC                                          │
                                           ▼                                               ▼
-                                     sink (a process of its own) ─▶ sink folder ─▶ account ─▶ report, summary.json
+                                     sink (a separate process) ───▶ sink folder ─▶ account ─▶ report, summary.json
 """
 
 from penstock._demo.run import Outcome, run

@@ -1,4 +1,4 @@
-"""Accounts for every document: results against what was listed, receipts against the sink."""
+"""Account for every document: compare the results with the listing, and the receipts with the sink."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,29 +17,29 @@ _SETTLED = {"COMPLETE", "FAILED", "SKIPPED", "ABANDONED", "DEFERRED"}
 
 @dataclass
 class Account:
-    """What came of the documents."""
+    """The outcome of the documents."""
 
     documents: Counter[str] = field(default_factory=Counter)
-    """Statuses of documents."""
+    """Documents by status."""
     parts: Counter[str] = field(default_factory=Counter)
-    """Statuses of what lies below the documents."""
+    """Parts by status, without the documents themselves."""
     types: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Types and statuses of parts."""
+    """Parts by type and status."""
     type_bytes: Counter[str] = field(default_factory=Counter)
     depths: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """Depths and statuses of parts."""
+    """Parts by depth and status."""
     depth_bytes: Counter[int] = field(default_factory=Counter)
     bytes: int = 0
     """The bytes of all parts."""
     failures: list[tuple[str, str]] = field(default_factory=list)
-    """Where, and why, for everything that is not COMPLETE, documents too."""
+    """The path and reason of every part and document that is not COMPLETE."""
     digests: int = 0
-    """The SHA-256 of parts, content roots and Merkle roots that were checked against the sink."""
+    """The number of SHA-256 digests, content roots and Merkle roots that were verified against the sink."""
     composites: int = 0
     texts: int = 0
-    """The parts, and documents, whose text was read."""
+    """The number of parts and documents whose text was read."""
     problems: list[str] = field(default_factory=list)
-    """What is not accounted for; the demo succeeds only without any."""
+    """Whatever is not accounted for. The demo succeeds only without problems."""
 
     @property
     def verified(self) -> bool:
@@ -50,13 +50,13 @@ class Account:
 def take_account(
     results: Path, receipts_folder: Path, sink: Path, listed: int, verified: Callable[[int], None]
 ) -> Account:
-    """Read the rows that Spark wrote, verify every receipt, and compare the three of them with each other.
+    """Read the rows that Spark wrote, verify every receipt against the sink, and compare the rows with the receipts.
 
     Args:
-        results: Where the parts and the composites are.
-        receipts_folder: Where the receipts are.
+        results: The folder of the parts and the composites.
+        receipts_folder: The folder of the receipts.
         sink: The sink's folder, whose sessions are closed.
-        listed: How many documents there were.
+        listed: The number of documents that were listed.
         verified: Called with the number of receipts that were verified so far.
     """
     account = Account()
@@ -78,7 +78,7 @@ def take_account(
 
 
 def _read_parts(folder: Path, account: Account) -> Counter[str]:
-    """Count the rows; give how many each document has by its key."""
+    """Account for the rows, and return the number of rows of each document by its key."""
     rows: Counter[str] = Counter()
     for batch in ds.dataset(folder, format="parquet").to_batches(columns=_COLUMNS):
         for row in batch.to_pylist():
@@ -114,7 +114,7 @@ def _check(path: Path, differences: list[str], rows: int | None, account: Accoun
     parts = receipt["parts"]
     if rows is None:
         account.problems.append(f"{path.name} is of a document that has no rows")
-    # The same content twice under one name has one receipt, but rows for each.
+    # Documents with the same name and content share one receipt, but each has its own rows.
     elif rows % (len(parts) + 1) != 0:
         account.problems.append(f"{path.name} tells of {len(parts)} parts, but there are {rows - 1} rows")
     account.digests += sum(part["sha256"] is not None for part in [receipt, *parts]) + len(receipt["scopes"]) + 1

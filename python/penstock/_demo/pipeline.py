@@ -24,23 +24,23 @@ from penstock.spark.vgi import VgiMap
 __all__ = ["Listing", "Pipeline"]
 
 _CONFIG = {
-    # It is over before the second compiler has paid for itself: this halves what starting Spark costs.
+    # The demo ends before the JVM's second compiler pays off; without it the start of Spark takes half the time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
-    # Rows with megabytes of text: a page is looked at after each row, not after the first hundred, and a group of rows
-    # takes the less memory.
+    # Rows can have megabytes of text: check the page size after each row instead of every hundred, and keep row groups
+    # small to save memory.
     "spark.hadoop.parquet.page.size.row.check.min": "1",
     "spark.hadoop.parquet.block.size": str(32 << 20),
 }
 
-# Of larger parts the demo has no text. The worker has a batch of about 8 MiB at a time, or one part.
+# The demo reads no text from larger parts. The worker holds a batch of about 8 MiB at a time, or one part.
 _MAX_CONTENT = 64 << 20
 
 
 @dataclass(frozen=True)
 class _WithTexts:
-    """Both steps in one task: contents go from one to the other as they are, and never through the JVM."""
+    """Both steps in one task, so that contents pass from one to the other without going through the JVM."""
 
     apart: Dehydrate
     texts: VgiMap
@@ -50,7 +50,7 @@ class _WithTexts:
 
 
 class Listing:
-    """How many documents there are, and how many bytes they have."""
+    """The documents in a folder, with their number and sizes in bytes."""
 
     def __init__(self, folder: Path) -> None:
         source = DocumentsSource({"path": str(folder)})
@@ -61,7 +61,7 @@ class Listing:
 
 
 class Pipeline:
-    """A Spark session, stopped when the ``with`` block is left, and what is computed in it."""
+    """The demo's computations in a Spark session, which is stopped at the end of the ``with`` block."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -74,14 +74,14 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Where the JVM is gone there is nothing to stop, and its end is what is to be told.
+        # If the JVM has died there is nothing to stop, and that error is the one to report.
         with suppress(Py4JError, OSError):
             self._spark.stop()
 
     def take_apart(self, documents: Path, sink: SinkProcess, receipts: Path, results: Path, aside: Aside) -> None:
-        """Send every part of every document, and have a worker read its text; write a row for each.
+        """Send every part of every document, have a worker read its text, and write a row for each part.
 
-        Those documents that are set aside are taken apart by a worker of Quicx meanwhile.
+        Meanwhile a Quicx worker splits the documents of ``aside``.
         """
         paths = self._spark.read.format("documents").load(str(documents))
         if aside.documents:
@@ -90,19 +90,19 @@ class Pipeline:
             sink.address, fingerprint=sink.fingerprint, receipts=str(receipts), text=False, max_content=_MAX_CONTENT
         )
         made = _WithTexts(apart, vgi_map([sys.executable, "-m", "penstock._demo.texts"], "read"))
-        # Kept, so that the rows that are written and those that are put together are of the same sessions; on disk,
-        # because their text would crowd out everything else that the JVM has to hold.
+        # Persisted, so that the written rows and the reassembled ones are of the same sessions; on disk, because their
+        # text would take too much of the JVM's memory.
         self._parts = paths.mapInArrow(made, PART_SCHEMA).persist(StorageLevel.DISK_ONLY)
         with self._one_line():
             if aside.documents:
-                # Ours first: the worker is at it meanwhile.
+                # Compute Spark's own documents first, while the worker processes the others.
                 self._parts.count()
                 aside.wait()
                 self._parts = self._parts.union(self._spark.read.schema(PART_SCHEMA).parquet(str(aside.rows)))
             self._parts.write.parquet(str(results / "parts"))
 
     def put_together(self, results: Path) -> None:
-        """Write a composite for each document that was taken apart."""
+        """Write a composite for each document that was split."""
         if self._parts is None:
             raise SparkError("nothing was taken apart")
         with self._one_line():
@@ -110,7 +110,7 @@ class Pipeline:
 
     @contextmanager
     def _one_line(self) -> Iterator[None]:
-        """Of a failed job tell what the worker said; its traceback and Spark's are in the log."""
+        """Report a failed job with the worker's message only; its traceback and Spark's are in the log."""
         try:
             yield
         except PySparkException as error:

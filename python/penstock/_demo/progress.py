@@ -1,4 +1,4 @@
-"""The stages of the demo, one after the other, and how long each took."""
+"""The progress and the duration of the demo's stages."""
 
 import time
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ __all__ = ["Stages"]
 
 
 class Stages:
-    """The stages of the demo."""
+    """The stages of the demo, which run one after another."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self.seconds: dict[str, float] = {}
-        """The stages that are over, with their seconds."""
+        """The duration in seconds of each stage that has ended."""
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, sink: str | None = None) -> Iterator[Stage]:
         """Show a stage while the block runs.
 
         Args:
-            name: What it is.
-            total: Its steps, if they are known.
-            sink: Where a sink serves its metrics; then the steps are the documents that have arrived there.
+            name: The name of the stage.
+            total: The number of steps, if it is known.
+            sink: The address of a sink's metrics; then the steps are the documents that have arrived there.
         """
         begun = time.monotonic()
         stage = show(self._console, name, total)

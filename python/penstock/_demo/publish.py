@@ -1,4 +1,4 @@
-"""The composites of the demo, each a job that a browser shows as it arrives, and one that lists them."""
+"""Publish the demo's composites as jobs that a browser shows as they arrive, with one job that lists them."""
 
 import json
 import time
@@ -20,28 +20,28 @@ from penstock.pimp import Buffer, Job
 __all__ = ["Published", "show_published"]
 
 _THREADS = 4
-# A composite has the text of the whole document; a job has 50 MiB.
+# A composite has the text of the whole document; a job holds at most 50 MiB.
 _MOST = 40 << 20
-# Of more than these the list alone would be longer than anybody looks at.
+# With more documents the list would be too long to be useful.
 _DOCUMENTS = 2_000
-# As long as jobs live.
+# A little less than the lifetime of jobs.
 _SHOWN_SECONDS = 290.0
 
 
 class Published:
-    """A buffer in this process, with a job for each document, as long as the ``with`` block runs."""
+    """A buffer in this process with a job for each document, for as long as the ``with`` block lasts."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
         self._buffer = Buffer(store=store, behind_proxy=True)
         self.problems: list[str] = []
-        """What could not be published, or was read back otherwise than it was written."""
+        """The documents that could not be published, or were not read back as they were written."""
         self.documents = 0
-        """Documents that were published, and read back."""
+        """The number of documents that were published and read back."""
         self.left_out = 0
-        """Documents beyond the limits of a job, or of the list."""
+        """The number of documents that are not listed: those beyond a limit, or with an error."""
         self.link: str | None = None
-        """What a browser shows: the list of the documents, with a link for each."""
+        """The URL of the page with the list of documents, with a link for each."""
 
     def publish(self, composites: Path, advance: Callable[[int], None]) -> None:
         """Write a job for each composite, read each back as a browser would, and write the list."""
@@ -80,7 +80,7 @@ class Published:
 
     @property
     def command(self) -> str:
-        """What serves the jobs again, at the same address."""
+        """The command that serves the jobs again at the same address."""
         return f"penstock pimp serve --listen {self._buffer.address} --store {self._store} --behind-proxy"
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Published:
 
 
 def show_published(console: Console, published: Published, *, opens: bool) -> None:
-    """Print the link, and have a browser show it until it is closed, or the jobs' time is over."""
+    """Print the link; if ``opens``, show it in a browser until Ctrl-C or the end of the jobs' lifetime."""
     more = f", {published.left_out:,} are left out" if published.left_out else ""
     console.print(f"\nPublished: {published.documents:,} composites{more}. The list:")
     console.print(published.link, soft_wrap=True, markup=False, highlight=False)

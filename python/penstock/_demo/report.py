@@ -20,7 +20,7 @@ _SHOWN_FAILURES = 25
 def print_report(
     console: Console, account: Account, seconds: Mapping[str, float], places: Mapping[str, Path], logged: int
 ) -> None:
-    """Print what came of the documents, how fast, and where everything lies."""
+    """Print the outcome of the documents, the duration of the stages, and the paths of all output."""
     parts: list[RenderableType] = [_documents(account, logged), Text(), _types(account), Text(), _depths(account)]
     if account.failures:
         parts += [Text(), _failures(account)]

@@ -54,17 +54,17 @@ _SHOWN = {
 
 
 class DemoError(Error):
-    """The demo cannot run as asked."""
+    """The demo cannot run with the given folders."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the demo found."""
+    """The outcome of the demo."""
 
     summary: dict[str, object]
-    """What is in ``summary.json``."""
+    """The content of ``summary.json``."""
     problems: list[str]
-    """What is not accounted for."""
+    """Whatever is not accounted for."""
 
 
 def run(
@@ -72,14 +72,14 @@ def run(
 ) -> Outcome:
     """Run the whole pipeline on a folder of documents, or on those that pip fetches.
 
-    Meanwhile the logs of the sink and of Spark, and those that are named, are shipped by Lumberjack. At the end the
-    composites are published by PIMP; ``opens``: a browser shows them, until it is interrupted.
+    Meanwhile Lumberjack ships the logs of the sink, of Spark, and those in ``logs``. At the end PIMP publishes the
+    composites; if ``opens``, a browser shows them until the demo is interrupted or the jobs expire.
 
     Raises:
         penstock.Error: Something that the demo needs is missing, or the job failed.
     """
     begun = time.monotonic()
-    # Before anything is fetched or removed.
+    # Checked before anything is fetched or removed.
     require_java()
     output = output.absolute()
     folder = output / "documents" if documents is None else documents.absolute()
@@ -111,7 +111,7 @@ def run(
 
 
 def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> None:
-    """Run Spark and the sink; when this returns, both have ended."""
+    """Run Spark and the sink, both of which have ended when this returns."""
     events = output / "events.jsonl"
     results = output / "results"
     with SinkProcess(output / "sink", events, output / "sink.log") as sink:
@@ -129,7 +129,7 @@ def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> No
 
 
 def _prepare(output: Path, documents: Path, stages: Stages) -> None:
-    """Remove what an earlier run of the demo left in the folder, and nothing else."""
+    """Remove the output of an earlier run of the demo from the folder, and nothing else."""
     own = [output / name for name in _OWN]
     if documents.is_relative_to(output) and any(documents.is_relative_to(path) for path in own):
         raise DemoError(

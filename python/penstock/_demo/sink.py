@@ -1,4 +1,4 @@
-"""The sink of the demo: ``penstock pipestream serve`` in a process of its own."""
+"""The sink of the demo: ``penstock pipestream serve`` in a separate process."""
 
 import re
 import selectors
@@ -25,9 +25,9 @@ class SinkError(Error):
 
 
 class SinkProcess:
-    """A sink that runs while the ``with`` block does, on a free port of loopback.
+    """A sink that runs during the ``with`` block, on a free port of the loopback interface.
 
-    Leaving the block stops it whatever happened, and waits for it.
+    Leaving the block always stops the sink and waits for its end.
     """
 
     def __init__(self, folder: Path, events: Path, log: Path) -> None:
@@ -35,11 +35,11 @@ class SinkProcess:
         self._command += ["--sink", str(folder), "--events", str(events), "--metrics", "127.0.0.1:0"]
         self._log = log
         self.address = ""
-        """``host:port``, for ``penstock.spark.dehydrate``."""
+        """The sink's address, ``host:port``, for ``penstock.spark.dehydrate``."""
         self.fingerprint = ""
-        """SHA-256 of the sink's certificate in hex."""
+        """The SHA-256 of the sink's certificate, in hex."""
         self.metrics = ""
-        """``host:port`` of its metrics."""
+        """The address of the sink's metrics, ``host:port``."""
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
@@ -63,7 +63,7 @@ class SinkProcess:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The ID of the sink's process."""
         return self._process.pid
 
     def _read_ready_line(self) -> None:
@@ -83,7 +83,7 @@ class SinkProcess:
         if ready is None:
             raise SinkError(f"the sink did not get ready in {_START_SECONDS} s; {self._log} says more", "io")
         self.address, self.fingerprint = ready[1].decode(), ready[2].decode()
-        # Logged before the line on stdout.
+        # The address of the metrics is logged before the line on stdout.
         metrics = _METRICS.search(self._log.read_bytes())
         if metrics is None:
             raise SinkError(f"the sink does not say where its metrics are; {self._log} says more", "io")

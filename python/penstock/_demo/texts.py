@@ -1,7 +1,7 @@
-"""The demo's worker of vgi: makes texts of contents.
+"""The demo's vgi worker, which extracts text from the contents of parts.
 
-Spark's workers never read a part's text: `vgi_map` hands their batches, in shared memory, to a process that could as
-well be of another interpreter, with other libraries, or on a GPU.
+Spark's workers never read a part's text: `vgi_map` passes their batches through shared memory to another process, which
+could use another interpreter, other libraries or a GPU.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ _READ = ["document", "path", "type", "status", "text", "content"]
 
 @dataclass
 class Read(ExchangeState):
-    """Reads the texts of a batch of rows, which come back with ``text`` instead of ``content``."""
+    """Reads the texts of a batch of rows, and returns the rows with ``text`` instead of ``content``."""
 
     def exchange(self, input: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:  # noqa: A002
-        """Give the rows with their texts."""
+        """Return the rows with their texts."""
         rows = input.batch
         texts = [_text(row) for row in rows.select(_READ).to_pylist()]
         ctx.client_log(Level.DEBUG, f"{sum(text is not None for text in texts)} texts of {len(texts)} parts")
@@ -33,28 +33,28 @@ class Read(ExchangeState):
 
 def _text(row: dict[str, Any]) -> str | None:
     content = row["content"]
-    # Parts of mails have theirs, for only the mail's header says their charset.
+    # Parts of mails already have their text, because only the mail's header has their charset.
     if row["text"] is not None or row["status"] != "COMPLETE" or content is None:
         return cast("str | None", row["text"])
     part = next(dehydrate(row["path"][-1] if row["path"] else row["document"], content, limits=_LEAF))
     if part.type == row["type"]:
         return part.text
-    # What it is was told where it lay: a page of a PDF is text even if it looks like a mail.
+    # The type is known from the container: a page of a PDF is text even if its content looks like a mail.
     return str(content, "utf-8", "replace") if row["type"] == "text/plain" else None
 
 
 class Texts(Protocol):
-    """What the worker does."""
+    """The methods of the worker."""
 
     def read(self) -> Stream[Read]:
         """Read the texts of parts."""
 
 
 class TextsImpl:
-    """The worker."""
+    """The implementation of the worker."""
 
     def read(self) -> Stream[Read]:
-        """Take rows of parts, and give the same."""
+        """Return a stream that receives rows of parts and returns them with their texts."""
         return Stream(output_schema=PART_SCHEMA, state=Read(), input_schema=PART_SCHEMA)
 
 

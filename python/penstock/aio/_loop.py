@@ -1,8 +1,8 @@
-"""Awaits what the Rust core has under way.
+"""Await operations of the Rust core in an event loop.
 
-A task polls its operation itself, so a result is never on its way between two threads: a task that is cancelled has
-either got it, or it is still there for the next one. The core only says, by a pipe that the loop watches, which polls
-are worth while.
+Each task polls its own operation, so a result is never in transit between two threads: a task that is cancelled either
+has the result, or leaves it for the next task. The core only signals, through a pipe that the loop watches, which
+operations are worth polling again.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ __all__ = ["Starting", "futures", "limit", "result", "seconds_or"]
 _T = TypeVar("_T")
 
 _POLLS_IN_A_ROW = 64
-"""So often may tasks find what they want without the loop turning; then others have their turn."""
+"""After this many polls without a turn of the loop, a task yields to others."""
 
 
 class _Bridge:
-    """The operations that the tasks of one loop wait for."""
+    """The operations that tasks of one event loop are waiting for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.futures = _core.Futures()
@@ -40,7 +40,7 @@ class _Bridge:
                 future.set_result(None)
 
     async def ring(self, number: int) -> None:
-        """Wait until an operation is worth another poll."""
+        """Wait until an operation is worth polling again."""
         future = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
@@ -61,18 +61,18 @@ def _bridge() -> _Bridge:
 
 
 def futures() -> _core.Futures:
-    """Give what makes operations for the running loop."""
+    """Return the object that starts operations for the running loop."""
     return _bridge().futures
 
 
 async def result(operation: "_core.Operation[_T]") -> _T:
-    """Wait for an operation. Cancelled, it gives the operation up."""
+    """Wait for an operation and return its result. If the wait is cancelled, the operation is cancelled too."""
     bridge = _bridge()
     try:
         bridge.polls += 1
         if bridge.polls >= _POLLS_IN_A_ROW:
             bridge.polls = 0
-            # Before the poll: nothing is in hand that could be lost.
+            # Before the poll, so that a cancellation here cannot lose a result.
             await asyncio.sleep(0)
         while (done := operation.poll()) is None:
             await bridge.ring(operation.id)
@@ -83,14 +83,14 @@ async def result(operation: "_core.Operation[_T]") -> _T:
 
 @asynccontextmanager
 async def limit(seconds: float | None, what: str) -> AsyncIterator[None]:
-    """Give the block so many seconds; after them raise an error of kind "deadline" that begins with ``what``."""
+    """Limit the block to ``seconds``; after them raise an error of kind "deadline" that begins with ``what``."""
     async with seconds_or(seconds, late(what)):
         yield
 
 
 @asynccontextmanager
 async def seconds_or(seconds: float | None, error: Exception) -> AsyncIterator[None]:
-    """Give the block so many seconds; after them raise the error."""
+    """Limit the block to ``seconds``; after them raise the error."""
     try:
         async with asyncio.timeout(seconds) as limit:
             yield
@@ -111,25 +111,25 @@ _S = TypeVar("_S", bound=_Entered)
 
 
 class Starting(Generic[_S], Awaitable[_S], AbstractAsyncContextManager[_S]):
-    """Something that takes a while to be there: await it to have it, or enter it with ``async with``."""
+    """An object that is still being made: await it to get the object, or enter it with ``async with``."""
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, _S]]) -> None:
-        """Begin only when it is awaited or entered."""
+        """Keep the coroutine function ``start``, which runs when this is awaited or entered."""
         self._start = start
         self._made: _S | None = None
 
     def __await__(self) -> Generator[Any, Any, _S]:
-        """Wait for it."""
+        """Make the object and return it."""
         return self._start().__await__()
 
     async def __aenter__(self) -> _S:
-        """Wait for it, and let the end of the block be its end."""
+        """Make the object and return it; it is closed at the end of the block."""
         self._made = await self._start()
         return self._made
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End it as it ends itself."""
+        """Leave the object's own context manager."""
         if self._made is not None:
             await self._made.__aexit__(kind, error, traceback)

@@ -1,4 +1,4 @@
-"""What is work, or reads files, runs in a thread of the loop's pool."""
+"""Run iterators that compute or read files in threads of the loop's pool."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -10,8 +10,8 @@ _T = TypeVar("_T")
 
 
 async def each(items: Iterable[_T]) -> AsyncIterator[_T]:
-    """Give what an iterator gives that takes its time for each. Nothing is made before it is asked for."""
+    """Yield the items of a blocking iterable. Each item is made in a thread, and only when it is requested."""
     iterator = iter(items)
     end = object()
     while (item := await asyncio.to_thread(next, iterator, end)) is not end:
-        yield item  # type: ignore[misc]  # it is no end
+        yield item  # type: ignore[misc]  # it is not the end marker

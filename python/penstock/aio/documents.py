@@ -1,6 +1,6 @@
-"""Documents taken apart and sent into sessions of `penstock.aio.pipestream`.
+"""Split documents and send their parts into sessions of `penstock.aio.pipestream`.
 
-`DocumentSender` and `SentDocument` are of this module; results, limits and parts are those of `penstock.documents`.
+`DocumentSender` and `SentDocument` are defined here; results, limits and parts are those of `penstock.documents`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ __all__ = ["DocumentResult", "DocumentSender", "Limits", "SentDocument"]
 
 
 class DocumentSender:
-    """Takes documents apart and sends their parts into a session. A document is read and taken apart in a thread.
+    """Splits documents and sends their parts into a session. Each document is read and split in a thread.
 
     >>> import asyncio
     >>> from tempfile import TemporaryDirectory
@@ -47,7 +47,10 @@ class DocumentSender:
         policy: CompletionPolicy | None = None,
         owner: OwnershipContext | None = None,
     ) -> None:
-        """Send into ``session``; the arguments, and the error, are those of `penstock.documents.DocumentSender`."""
+        """Make a sender for ``session``.
+
+        Arguments and errors are those of `penstock.documents.DocumentSender`, without ``privacy`` and ``by_reference``.
+        """
         self._sender = _sending.DocumentSender(
             session,
             dehydrate=dehydrate,
@@ -68,34 +71,39 @@ class DocumentSender:
         doc_id: str | None = None,
         owner: OwnershipContext | None = None,
     ) -> "SentDocument":
-        """Take one document apart and send it; return when its last part was announced and handed over.
+        """Split one document and send it; return once its last part has been announced and handed over.
 
-        Arguments and errors are those of `penstock.documents.DocumentSender.send`. A file of Python's is read in the
-        thread. Cancelled while it waits, the document is sent all the same: `stop` ends that.
+        Arguments and errors are those of `penstock.documents.DocumentSender.send`. A Python file object is read in
+        another thread. If the call is cancelled, the document is still sent; use `stop` to prevent that.
         """
         named: dict[str, Any] = {"doc_id": doc_id, "owner": owner}
         return SentDocument(await asyncio.to_thread(self._sender.send, name, source, previous=previous, **named))
 
     def stop(self) -> None:
-        """End what is being sent: those calls of `send` raise, and no other begins."""
+        """Stop sending: calls of `send` that are running raise, and no new one starts."""
         self._sender.stop()
 
 
 class SentDocument:
-    """A document whose parts are on their way, or there: what :meth:`DocumentSender.send` gives."""
+    """A document whose parts are being sent or have arrived. :meth:`DocumentSender.send` returns it."""
 
     def __init__(self, sent: _sending.SentDocument) -> None:
-        """Made by :meth:`DocumentSender.send`."""
+        """Not made directly: :meth:`DocumentSender.send` returns one."""
         self._sent = sent
 
     def done(self) -> bool:
-        """Whether every part has ended, so that :meth:`wait` would return at once."""
+        """Return whether every part is terminal, so that :meth:`wait` would return immediately."""
         return self._sent.done()
 
     async def wait(self, timeout: float | None = None) -> DocumentResult:
-        """Wait until every part has ended, at most ``timeout`` seconds.
+        """Wait until every part is terminal, and return the result.
 
-        Raises :class:`penstock.DocumentsError` of kind "deadline" when the time is over; wait again if you like, also
-        after it was cancelled.
+        The wait can be repeated after a timeout or a cancellation.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
+
+        Raises:
+            DocumentsError: Of kind "deadline" after the timeout.
         """
         return await asyncio.to_thread(self._sent.wait, timeout)

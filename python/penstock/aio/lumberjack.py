@@ -1,6 +1,6 @@
-"""Lumberjack for asyncio: `Receiver` and `Sender` with methods to be awaited.
+"""Lumberjack for asyncio: `Receiver` and `Sender` with coroutine methods.
 
-Everything else is that of `penstock.lumberjack` itself.
+Everything else is the same as in `penstock.lumberjack`.
 """
 
 from collections.abc import AsyncIterator, Generator, Iterable, Sequence
@@ -21,7 +21,7 @@ __all__ = ["Batch", "Event", "Limits", "LogHandler", "Receiver", "ReceiverCounte
 
 
 class Receiver:
-    """A Lumberjack receiver, which listens as soon as it is awaited, or entered with ``async with``.
+    """A Lumberjack receiver. It starts to listen when it is awaited or entered with ``async with``.
 
     >>> import asyncio
     >>> async def main():
@@ -61,7 +61,7 @@ class Receiver:
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Take the arguments of `penstock.lumberjack.Receiver`. Await or enter it to begin to listen."""
+        """Make a receiver. The arguments are those of `penstock.lumberjack.Receiver`."""
         self._listen = listen
         self._schema = schema
         self._spool = spool.core if isinstance(spool, Spool) else spool
@@ -94,17 +94,17 @@ class Receiver:
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """Begin to listen."""
+        """Start to listen."""
         return self._start().__await__()
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         return await self._start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close, at once where an exception came."""
+        """Close the receiver; after an exception, without a grace period."""
         await (self.close() if kind is None else self.close(grace=0))
 
     def _listening(self) -> "_core.LumberjackReceiver":
@@ -114,48 +114,54 @@ class Receiver:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` where it listens, with the port that was picked."""
+        """The address on which the receiver listens, ``HOST:PORT``, with the actual port."""
         return self._listening().address()
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the receiver's certificate, ``sha256:HEX``; None without TLS."""
         return self._listening().fingerprint()
 
     @property
     def metrics_address(self) -> str | None:
-        """``HOST:PORT`` where metrics are served; None if they are not."""
+        """The address on which metrics are served, ``HOST:PORT``; None if they are not."""
         return self._listening().metrics_address()
 
     @property
     def counters(self) -> ReceiverCounters:
-        """What it has seen so far."""
+        """Counters of what the receiver has handled so far."""
         return counters_of(self._listening().counters())
 
     async def receive(self, timeout: float | None = None) -> Batch | None:
-        """Wait for the next batch, at most ``timeout`` seconds; None when the receiver is closed.
+        """Wait for the next batch.
 
-        Cancelled, it takes none.
+        If the wait is cancelled, no batch is lost.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
+
+        Returns:
+            The batch, or None if the receiver is closed.
 
         Raises:
-            LumberjackError: Of kind "deadline" when the time is over.
+            LumberjackError: Of kind "deadline" after the timeout.
         """
         async with seconds_or(timeout, _late("no batch has come within the time-out")):
             native = await result(_core.lumberjack_next(futures(), self._listening()))
         return None if native is None else Batch(native)
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Give batches until the receiver is closed."""
+        """Yield batches until the receiver is closed."""
         while (batch := await self.receive()) is not None:
             yield batch
 
     async def close(self, grace: float = 10.0) -> None:
-        """Take nothing more, wait ``grace`` seconds for batches to be acknowledged, then end the connections."""
+        """Accept no more events, wait up to ``grace`` seconds for acknowledgements, then close the connections."""
         if self._native is not None:
             await result(_core.lumberjack_shutdown(futures(), self._native, grace))
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live socket."""
         raise TypeError("a Receiver is a live socket and cannot be pickled")
 
 
@@ -200,7 +206,7 @@ class Sender:
         ack_timeout: float = 30.0,
         retry: float | None = None,
     ) -> None:
-        """Take the arguments of `penstock.lumberjack.Sender`."""
+        """Make a sender. The arguments are those of `penstock.lumberjack.Sender`."""
         self._frames = check_frames(frames)
         self._options = SendOptions(
             hosts=host_list(hosts),
@@ -228,17 +234,17 @@ class Sender:
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """Read the trust."""
+        """Read the certificates and keys. Connections are made later, when they are needed."""
         return self._start().__await__()
 
     async def __aenter__(self) -> Self:
-        """Read the trust."""
+        """Read the certificates and keys. Connections are made later, when they are needed."""
         return await self._start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; where an exception came, at once, and without another one."""
+        """Close the sender; after an exception, end immediately and raise nothing else."""
         if kind is None:
             await self.close()
         elif self._native is not None:
@@ -250,9 +256,9 @@ class Sender:
         return self._native
 
     async def send(self, events: Iterable[object], *, wait: bool = True, timeout: float | None = None) -> None:
-        """Send events; arguments and errors are those of `penstock.lumberjack.Sender.send`.
+        """Send events. Arguments and errors are those of `penstock.lumberjack.Sender.send`.
 
-        Cancelled, it leaves it open how many of them are sent.
+        If the call is cancelled, some, all or none of the events may be sent.
         """
         native = self._open()
         async with seconds_or(timeout, _late("the events were not taken within the time-out")):
@@ -279,21 +285,28 @@ class Sender:
 
     @property
     def acknowledged(self) -> int:
-        """How many events are acknowledged, in the order in which they were given, without a gap."""
+        """The number of events that are acknowledged without a gap, in the order in which they were sent."""
         return self._open().acknowledged()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything that was given is acknowledged, at most ``timeout`` seconds."""
+        """Wait until all events sent so far are acknowledged.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
+
+        Raises:
+            LumberjackError: Of kind "deadline" after the timeout.
+        """
         async with seconds_or(timeout, _late("not everything was acknowledged within the time-out")):
             await result(_core.lumberjack_flush(futures(), self._open()))
 
     async def close(self, grace: float = 30.0) -> None:
-        """Take no more events, wait ``grace`` seconds for the acknowledgements, and end."""
+        """Accept no more events, wait up to ``grace`` seconds for the acknowledgements, then disconnect."""
         if self._native is not None:
             await result(_core.lumberjack_close(futures(), self._native, grace))
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live connection."""
         raise TypeError("a Sender is a live connection and cannot be pickled")
 
 

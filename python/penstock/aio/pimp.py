@@ -1,6 +1,6 @@
-"""PIMP for asyncio: `Buffer`, `Job`, `Sender`, `Consumer` and `Trigger` with methods to be awaited.
+"""PIMP for asyncio: `Buffer`, `Job`, `Sender`, `Consumer` and `Trigger` with coroutine methods.
 
-Everything else is that of `penstock.pimp` itself.
+Everything else is the same as in `penstock.pimp`.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def _late() -> PimpError:
 
 
 class Buffer:
-    """A buffer in this process, as `penstock.pimp.Buffer`. It begins when it is awaited, or entered.
+    """A buffer in this process, like `penstock.pimp.Buffer`. It starts when it is awaited or entered.
 
     >>> import asyncio
     >>> async def main():
@@ -77,7 +77,7 @@ class Buffer:
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Take the arguments of `penstock.pimp.Buffer`. Await or enter it to begin to listen."""
+        """Make a buffer. The arguments are those of `penstock.pimp.Buffer`."""
         self._listen = listen
         self._options: ServeOptions = serve_options(
             listen,
@@ -102,17 +102,17 @@ class Buffer:
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """Begin to listen."""
+        """Start to listen."""
         return self._start().__await__()
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         return await self._start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; where an exception came, at once."""
+        """Close the buffer; after an exception, without a grace period."""
         await (self.close() if kind is None else self.close(grace=0))
 
     def _listening(self) -> "_core.PimpBuffer":
@@ -122,36 +122,36 @@ class Buffer:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` where it listens, with the port that was picked."""
+        """The address on which the buffer listens, ``HOST:PORT``, with the actual port."""
         return self._listening().address()
 
     @property
     def url(self) -> str:
-        """``https://HOST:PORT``: what `Job.create` takes."""
+        """The buffer's URL for `Job.create`: ``https://HOST:PORT``, or ``http://`` without TLS."""
         return f"{'https' if self._options.tls else 'http'}://{self.address}"
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the buffer's certificate, ``sha256:HEX``; None without TLS."""
         return self._listening().fingerprint()
 
     @property
     def metrics_address(self) -> str | None:
-        """``HOST:PORT`` where metrics are served; None if they are not."""
+        """The address on which metrics are served, ``HOST:PORT``; None if they are not."""
         return self._listening().metrics_address()
 
     async def close(self, grace: float = 10.0) -> None:
-        """Take no more connections, let the requests that run end for ``grace`` seconds, then end what is left."""
+        """Accept no more connections, wait up to ``grace`` seconds for open requests, then close the rest."""
         if self._native is not None:
             await result(_core.pimp_close(futures(), self._native, grace))
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live socket."""
         raise TypeError("a Buffer is a live socket and cannot be pickled")
 
 
 class Job(blocking.Job):
-    """A job at a buffer, as `penstock.pimp.Job`, with methods to be awaited. It can be pickled, with the keys.
+    """A job at a buffer, like `penstock.pimp.Job`, with coroutine methods. A pickle of it contains the keys.
 
     >>> import asyncio
     >>> async def main():
@@ -176,45 +176,45 @@ class Job(blocking.Job):
         timeout: float | None = None,
         **reach: Any,
     ) -> Self:
-        """Make a job at a buffer; arguments and errors are those of `penstock.pimp.Job.create`."""
+        """Create a job at a buffer. Arguments and errors are those of `penstock.pimp.Job.create`."""
         url = f"{buffer.rstrip('/')}/pimp/{job_id or new_job_id()}"
         job = cls(url, key=key or new_key(), read_key=read_key, **reach)
         await job.ensure(ttl=ttl, timeout=timeout)
         return job
 
     async def _opened(self) -> "_core.PimpJob":
-        # Reading the trust takes its time, and the loop has none for it.
+        # Certificates and keys are read outside the event loop, because that blocks.
         if "_native" not in self.__dict__:
             self.__dict__["_native"] = await result(_core.pimp_open(futures(), self._url, self._options))
         return self._native
 
     async def ensure(self, *, ttl: float | None = None, timeout: float | None = None) -> bool:  # type: ignore[override]
-        """Make the job if it is not there; say whether it is new."""
+        """Create the job if it does not exist, and return whether it is new."""
         key, milli = key_of(self), milliseconds("ttl", ttl)
         async with seconds_or(timeout, _late()):
             new, _ = await result(_core.pimp_create(futures(), await self._opened(), key, milli, self.read_key))
         return new
 
     async def status(self, timeout: float | None = None) -> JobStatus:  # type: ignore[override]
-        """Ask where it is in its life."""
+        """Ask the buffer for the job's state."""
         async with seconds_or(timeout, _late()):
             fields = await result(_core.pimp_status(futures(), await self._opened(), self.read_key or self.key))
         return status_of(fields)
 
     async def cancel(self, timeout: float | None = None) -> bool:  # type: ignore[override]
-        """Say that nobody wants more of it: its sender hears of it and stops. False for a job that has ended."""
+        """Cancel the job: its sender is notified and stops. Return False if the job has already ended."""
         async with seconds_or(timeout, _late()):
             return await result(_core.pimp_cancel(futures(), await self._opened(), key_of(self, "reads")))
 
     async def delete(self, timeout: float | None = None) -> None:  # type: ignore[override]
-        """Have the buffer forget it, with its chunks."""
+        """Delete the job and its chunks from the buffer."""
         async with seconds_or(timeout, _late()):
             await result(_core.pimp_delete(futures(), await self._opened(), key_of(self)))
 
     async def take_over(  # type: ignore[override]
         self, *, etag: str | None = None, key: str | None = None, timeout: float | None = None
     ) -> Self:
-        """Make another key the writeKey; arguments and errors are those of `penstock.pimp.Job.take_over`."""
+        """Make another key the writeKey. Arguments and errors are those of `penstock.pimp.Job.take_over`."""
         etag = etag or (await self.status(timeout)).etag
         if etag is None:
             raise PimpError("the buffer gives no ETag: it knows no takeover", "violation", "PRECONDITION_FAILED")
@@ -224,7 +224,7 @@ class Job(blocking.Job):
         return self.with_key(key)
 
     async def finish(self, error: str | None = None, timeout: float | None = None) -> None:  # type: ignore[override]
-        """Write the final chunk behind the last one, as `penstock.pimp.Job.finish`."""
+        """Write the final chunk after the last one, like `penstock.pimp.Job.finish`."""
         await asyncio.to_thread(super().finish, error, timeout)
 
     async def trigger(  # type: ignore[override]
@@ -236,20 +236,20 @@ class Job(blocking.Job):
         timeout: float | None = None,
         **reach: Any,
     ) -> None:
-        """Ask a sender for this job; arguments and errors are those of `penstock.pimp.Job.trigger`."""
+        """Request this job from a sender. Arguments and errors are those of `penstock.pimp.Job.trigger`."""
         await asyncio.to_thread(super().trigger, url, payload, token=token, timeout=timeout, **reach)
 
     def sender(self, **options: Any) -> "Sender":  # type: ignore[override]
-        """Write it; the options are those of `Sender`."""
+        """Return a `Sender` that writes the job, with the options of `Sender`."""
         return Sender(self, **options)
 
     def consumer(self, **options: Any) -> "Consumer":  # type: ignore[override]
-        """Read it; the options are those of `Consumer`."""
+        """Return a `Consumer` that reads the job, with the options of `Consumer`."""
         return Consumer(self, **options)
 
 
 class Sender:
-    """Writes a job, as `penstock.pimp.Sender` does. Enter it with ``async with``, or end it with `finish`.
+    """Writes a job, like `penstock.pimp.Sender`. Enter it with ``async with``, or end it with `finish`.
 
     >>> import asyncio
     >>> async def words():
@@ -282,7 +282,7 @@ class Sender:
         flush_interval: float | None = 0.25,
         stall_timeout: float = 30.0,
     ) -> None:
-        """Take the arguments of `penstock.pimp.Sender`."""
+        """Make a sender for a job. The other arguments are those of `penstock.pimp.Sender`."""
         self._job = job
         self._options: WriteOptions = write_options(
             content_type=content_type,
@@ -311,28 +311,28 @@ class Sender:
 
     @property
     def job(self) -> Job:
-        """The job that it writes."""
+        """The job that this sender writes."""
         return self._job
 
     @property
     def last_index(self) -> int | None:
-        """The highest index that the buffer has from here; None before chunk 0."""
+        """The highest chunk index that the buffer has from this sender; None before chunk 0."""
         return None if self._native is None else self._native.progress()[0]
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the payload that the buffer has, before they were compressed."""
+        """The bytes of the payload that the buffer has, counted before compression."""
         return 0 if self._native is None else self._native.progress()[1]
 
     async def send(self, data: object, *, timeout: float | None = None) -> None:
-        """Send a part of the payload as `penstock.pimp.Sender.send` does; it may be an asynchronous iterable too."""
+        """Send a part of the payload, like `penstock.pimp.Sender.send`; ``data`` may also be an async iterable."""
         if isinstance(data, AsyncIterable):
             async for item in data:
                 await self.send(item, timeout=timeout)
         elif isinstance(data, bytes | str):
             await self._send(data, timeout)
         else:
-            # Files, and generators that compute, take their time.
+            # Files and generators may block, so they are read in a thread.
             async for piece in each(self._pieces.of(data)):
                 await self._send(piece, timeout)
 
@@ -345,35 +345,35 @@ class Sender:
             await result(_core.pimp_send(futures(), native, piece))
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the buffer has what was sent; of Base64 up to two bytes wait for what completes them."""
+        """Wait until the buffer has everything sent so far, except up to two bytes of an incomplete Base64 group."""
         async with seconds_or(timeout, _late()):
             await result(_core.pimp_flush(futures(), await self._begun()))
 
     async def finish(self, timeout: float | None = None) -> None:
-        """Write what waits and the final chunk, with the payload's SHA-256. Again changes nothing."""
+        """Write the remaining data and the final chunk with the payload's SHA-256. A second call has no effect."""
         for piece in self._pieces.end():
             await self._send(piece, timeout)
         async with seconds_or(timeout, _late()):
             await result(_core.pimp_end(futures(), await self._begun(), None))
 
     async def fail(self, reason: str, timeout: float | None = None) -> None:
-        """End the job with an error, which the consumer is told (section 11)."""
+        """End the job with an error that the consumer receives (PIMP, section 11)."""
         async with seconds_or(timeout, _late()):
             await result(_core.pimp_end(futures(), await self._begun(), sayable(reason)))
 
     def abandon(self) -> None:
-        """Write nothing more, and leave the job as it is: who holds its key may go on."""
+        """Write nothing more and leave the job as it is: another sender with its key can continue."""
         self._native, self._abandoned = None, True
 
     async def __aenter__(self) -> Self:
-        """Begin the job, with chunk 0."""
+        """Start the job with chunk 0."""
         await self._begun()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Finish the job; where an exception came, fail it, and without another one."""
+        """Finish the job; after an exception, fail it and raise nothing else."""
         if error is None:
             await self.finish()
             return
@@ -383,12 +383,12 @@ class Sender:
             return
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live connection. Pickle its job instead."""
         raise TypeError("a Sender is a live connection and cannot be pickled; pickle its job")
 
 
 class Consumer:
-    """Reads a job, as `penstock.pimp.Consumer` does: an asynchronous iterator of bytes, as they come.
+    """Reads a job, like `penstock.pimp.Consumer`: an async iterator over the payload's bytes as they arrive.
 
     >>> import asyncio
     >>> async def main():
@@ -415,7 +415,7 @@ class Consumer:
         max_bytes: int = 1 << 30,
         position: str | None = None,
     ) -> None:
-        """Take the arguments of `penstock.pimp.Consumer`."""
+        """Make a consumer for a job. The other arguments are those of `penstock.pimp.Consumer`."""
         self._job = job
         self._from = position
         self._options = read_options(wait, poll_interval, max_poll_interval, stall_timeout, max_bytes)
@@ -430,39 +430,42 @@ class Consumer:
 
     @property
     def job(self) -> Job:
-        """The job that it reads."""
+        """The job that this consumer reads."""
         return self._job
 
     @property
     def next_index(self) -> int:
-        """The next index that it needs."""
+        """The index of the next chunk that this consumer needs."""
         return 0 if self._native is None else self._native.next_index()
 
     @property
     def position(self) -> str | None:
-        """Behind what it has given, as `penstock.pimp.Consumer.position`; before anything was asked, where it began."""
+        """The position after the bytes returned so far, as in `penstock.pimp.Consumer.position`.
+
+        Before the first request it is the position that was passed in, or None.
+        """
         return self._from if self._native is None else self._native.position()
 
     async def metadata(self, timeout: float | None = None) -> Metadata:
-        """Wait for chunk 0, and give what the job is."""
+        """Wait for chunk 0 and return the job's metadata."""
         async with seconds_or(timeout, _late()):
             return metadata_of(await result(_core.pimp_metadata(futures(), await self._begun())))
 
     async def receive(self, timeout: float | None = None) -> bytes | None:
-        """Wait for the next bytes; None when the payload is whole. Cancelled, it has taken none.
+        """Wait for the next bytes, and return them; None at the end of the payload.
 
-        Errors are those of `penstock.pimp.Consumer.receive`.
+        If the wait is cancelled, no bytes are lost. Errors are those of `penstock.pimp.Consumer.receive`.
         """
         async with seconds_or(timeout, _late()):
             return await result(_core.pimp_next(futures(), await self._begun()))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give the payload as it comes."""
+        """Yield the payload's bytes as they arrive."""
         while (data := await self.receive()) is not None:
             yield data
 
     async def text(self, encoding: str = "utf-8") -> AsyncIterator[str]:
-        """Give the payload as text, as it comes."""
+        """Yield the payload as text, decoded as it arrives."""
         decoder = codecs.getincrementaldecoder(encoding)()
         async for data in self:
             if text := decoder.decode(data):
@@ -471,24 +474,27 @@ class Consumer:
             yield text
 
     async def read(self) -> bytes:
-        """Wait for the whole payload."""
+        """Wait for the whole payload and return it."""
         return b"".join([data async for data in self])
 
     def _twin(self) -> blocking_consumer.Consumer:
-        # What reads Arrow blocks, so it has a consumer of its own, which goes on where this one is.
+        # Arrow's reader blocks, so it gets a blocking consumer that starts at this one's position.
         return blocking_consumer.Consumer(self._job, **asdict(self._options), position=self.position)
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Give the batches of a payload that is a stream of Arrow, as they come; errors are those of `receive`."""
+        """Yield the batches of an Arrow stream payload as they arrive. Errors are those of `receive`.
+
+        They are read separately: `position` and `receive` are not affected.
+        """
         async for batch in each(self._twin().batches()):
             yield batch
 
     async def arrow_schema(self) -> pa.Schema:
-        """Give the columns of a payload that is a stream of Arrow; nothing is taken of it."""
+        """Return the schema of an Arrow stream payload, without consuming any of it."""
         return await asyncio.to_thread(lambda: self._twin().arrow_schema())
 
     async def save(self, path: PathLike, *, progress: Callable[[int], object] | None = None) -> int:
-        """Write the payload to a file, as `penstock.pimp.Consumer.save` does; give its bytes."""
+        """Write the payload to a file, like `penstock.pimp.Consumer.save`, and return its size in bytes."""
         size = 0
         with blocking_consumer.replaced(Path(path)) as file:
             async for data in self:
@@ -498,12 +504,12 @@ class Consumer:
         return size
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live connection. Pickle its job instead."""
         raise TypeError("a Consumer is a live connection and cannot be pickled; pickle its job")
 
 
 class Trigger:
-    """Answers trigger requests as `penstock.pimp.Trigger` does, with a coroutine function. An application for ASGI.
+    """Answers trigger requests, like `penstock.pimp.Trigger`, with a coroutine function. It is an ASGI application.
 
     >>> import asyncio
     >>> async def run(sender, payload):
@@ -531,7 +537,7 @@ class Trigger:
         sender: Mapping[str, Any] | None = None,
         **reach: Any,
     ) -> None:
-        """Take the arguments of `penstock.pimp.Trigger`."""
+        """Make a trigger that runs a coroutine function. The arguments are those of `penstock.pimp.Trigger`."""
         self._run = run
         self._sender = dict(sender or {})
         check_sender(self._sender)
@@ -543,8 +549,8 @@ class Trigger:
     async def handle(
         self, method: str, body: bytes, content_type: str = "application/json", authorization: str = ""
     ) -> Answer:
-        """Answer a request, whatever it came by; the job begins as a task of its own."""
-        # Reading the trust takes its time, and the loop has none for it.
+        """Answer a request from any HTTP server. An accepted job runs in its own task."""
+        # The check reads certificates and keys, which would block the event loop.
         found = await asyncio.to_thread(self._gate.check, method, content_type, authorization, body)
         if isinstance(found, Answer):
             return found
@@ -561,32 +567,32 @@ class Trigger:
         except PimpError as error:
             failure = error
             _log.warning("job %s: %s: %s", job.id, error.code, error)
-        except Exception:  # noqa: BLE001 - the function's own: the consumer was told
+        except Exception:  # noqa: BLE001 - raised by the function; `sender` has reported it to the consumer
             _log.exception("job %s failed", job.id)
         finally:
             self._gate.ended(job.id, failure)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
-        """Be an application for ASGI."""
+        """Handle a request as an ASGI application."""
         if (asked := await asked_by_asgi(self._gate, scope, receive, send)) is not None:
             answer = asked if isinstance(asked, Answer) else await self.handle(*asked)
             await answer_by_asgi(send, answer)
 
     async def close(self) -> None:
-        """Wait for the jobs that run."""
+        """Wait for the running jobs."""
         while self._running:
             await asyncio.wait(self._running)
 
     async def __aenter__(self) -> Self:
-        """Give itself."""
+        """Return the trigger itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Wait for the jobs that run."""
+        """Wait for the running jobs."""
         await self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds running tasks."""
         raise TypeError("a Trigger has tasks and cannot be pickled")

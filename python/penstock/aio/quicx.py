@@ -1,6 +1,6 @@
-"""Quicx for asyncio: `Daemon`, `Producer` and `Worker` with methods to be awaited.
+"""Quicx for asyncio: `Daemon`, `Producer` and `Worker` with coroutine methods.
 
-Everything else is that of `penstock.quicx` itself.
+Everything else is the same as in `penstock.quicx`.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def _late() -> QuicxError:
 
 
 class Daemon:
-    """A queue in this process, as `penstock.quicx.Daemon`. It begins when it is awaited, or entered.
+    """A task queue in this process, like `penstock.quicx.Daemon`. It starts when it is awaited or entered.
 
     >>> import asyncio
     >>> async def main():
@@ -81,7 +81,7 @@ class Daemon:
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Take the arguments of `penstock.quicx.Daemon`."""
+        """Make a daemon. The arguments are those of `penstock.quicx.Daemon`."""
         self._options = start_options(
             listen=listen,
             tls_listen=tls_listen,
@@ -111,17 +111,17 @@ class Daemon:
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """Begin to listen."""
+        """Start to listen."""
         return self._start().__await__()
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         return await self._start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; where an exception came, at once."""
+        """Close the daemon; after an exception, without waiting for workers."""
         await (self.close() if kind is None else self.close(drain=0))
 
     def _running(self) -> "_core.QuicxDaemon":
@@ -131,48 +131,55 @@ class Daemon:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` where it listens: in plain text if it does, else with TLS. Empty with a Unix socket only."""
+        """The address on which the daemon listens, ``HOST:PORT``.
+
+        It is the plain-text address if there is one, else the TLS address; empty if there is only a Unix socket.
+        """
         native = self._running()
         return native.address() or (native.tls() or ("", ""))[0]
 
     @property
     def tls_address(self) -> str | None:
-        """``HOST:PORT`` where it speaks TLS; None if it does not."""
+        """The address on which the daemon listens with TLS, ``HOST:PORT``; None if it does not."""
         tls = self._running().tls()
         return None if tls is None else tls[0]
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the daemon's certificate, ``sha256:HEX``; None without TLS."""
         tls = self._running().tls()
         return None if tls is None else tls[1]
 
     @property
     def metrics_address(self) -> str | None:
-        """``HOST:PORT`` where metrics are served; None if they are not."""
+        """The address on which metrics are served, ``HOST:PORT``; None if they are not."""
         return self._running().metrics_address()
 
     @property
     def stats(self) -> Stats:
-        """What it would answer to STATS."""
+        """The queue's statistics, as the daemon would answer a STATS request."""
         return Stats(*self._running().stats())
 
     @property
     def counters(self) -> DaemonCounters:
-        """What it has done so far."""
+        """Counters of what the daemon has handled so far."""
         return DaemonCounters(**self._running().counters())
 
     async def close(self, drain: float = 30.0) -> int:
-        """Take no more tasks, give workers ``drain`` seconds, and end; give how many tasks are left."""
+        """Accept no more tasks, wait up to ``drain`` seconds for workers, then end.
+
+        Returns:
+            The number of tasks that are left in the queue.
+        """
         return 0 if self._native is None else await result(_core.quicx_stop(futures(), self._native, drain))
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live socket."""
         raise TypeError("a Daemon is a live socket and cannot be pickled")
 
 
 class _Reaching:
-    """What `Producer` and `Worker` share: how a daemon is reached."""
+    """The base of `Producer` and `Worker`: the options with which they connect to a daemon."""
 
     __slots__ = ("__weakref__", "_options")
 
@@ -180,12 +187,14 @@ class _Reaching:
         self._options = options.check()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live connection."""
         raise TypeError(f"a {type(self).__name__} is a live connection and cannot be pickled")
 
 
 class Producer(_Reaching):
-    """A connection for submits, outcomes, numbers and the dead list. Enter it with ``async with``, or await it.
+    """A connection that submits tasks and queries outcomes, statistics and the dead list.
+
+    Enter it with ``async with``, or await it.
 
     >>> import asyncio
     >>> async def main():
@@ -215,7 +224,7 @@ class Producer(_Reaching):
         spool_above: int = 3_072,
         storage: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the arguments of `penstock.quicx.Producer`."""
+        """Make a producer. The arguments are those of `penstock.quicx.Producer`."""
         super().__init__(
             ReachOptions(
                 address=address,
@@ -240,17 +249,17 @@ class Producer(_Reaching):
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """Connect."""
+        """Connect to the daemon."""
         return self._start().__await__()
 
     async def __aenter__(self) -> Self:
-        """Connect."""
+        """Connect to the daemon."""
         return await self._start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.close()
 
     def _open(self) -> "_core.QuicxProducer":
@@ -260,7 +269,7 @@ class Producer(_Reaching):
 
     @asynccontextmanager
     async def _spooled(self, payloads: Iterable[bytes], keys: list[bytes] | None) -> AsyncGenerator[Spooled]:
-        """Give what is submitted. Files that were made for what is refused are removed."""
+        """Yield the payloads to submit; if the submit fails, remove the spool files of rejected ones."""
         if self._spool is None:
             yield spooled(None, payloads)
             return
@@ -272,10 +281,10 @@ class Producer(_Reaching):
             raise
 
     async def _clean(self, found: Spooled, ids: list[int], keys: list[bytes] | None) -> None:
-        """Remove the files that were made for tasks that are done since an earlier submit."""
+        """Remove the spool files of tasks that had been done before they were submitted again."""
         asked = found.doubtful(ids, keys)
         if asked:
-            # The tasks are taken, whatever becomes of this.
+            # The tasks are accepted, even if the cleanup fails.
             with suppress(QuicxError):
                 done = await result(_core.quicx_done_before(futures(), self._open(), asked))
                 await asyncio.to_thread(found.done_before, ids, list(compress(asked, done)))
@@ -288,7 +297,7 @@ class Producer(_Reaching):
         key: bytes | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Submit a task; give its ID. Arguments and errors are those of `penstock.quicx.Producer.submit`."""
+        """Submit a task and return its ID. Arguments and errors are those of `penstock.quicx.Producer.submit`."""
         checked = None if key is None else check_key(key)
         async with seconds_or(timeout, _late()):
             native = self._open()
@@ -306,7 +315,10 @@ class Producer(_Reaching):
         keys: Iterable[bytes] | None = None,
         timeout: float | None = None,
     ) -> list[int]:
-        """Submit tasks together; give their IDs."""
+        """Submit several tasks in one request and return their IDs.
+
+        Arguments and errors are those of `penstock.quicx.Producer.submit_many`.
+        """
         payloads, checked = list(payloads), check_keys(keys)
         if checked is not None and len(checked) != len(payloads):
             raise QuicxError(f"{len(payloads)} payloads and {len(checked)} keys", "misuse")
@@ -319,36 +331,38 @@ class Producer(_Reaching):
             return ids
 
     async def observe(self, id: int, timeout: float | None = None) -> Outcome:  # noqa: A002
-        """Wait until a task is over."""
+        """Wait until a task has ended, at most ``timeout`` seconds, and return its outcome."""
         async with seconds_or(timeout, _late()):
             return Outcome(id, await result(_core.quicx_observe(futures(), self._open(), check_id(id))))
 
     async def stats(self) -> Stats:
-        """Ask for the daemon's numbers."""
+        """Request the daemon's statistics."""
         return Stats(*await result(_core.quicx_stats(futures(), self._open())))
 
     async def dead(self) -> list[DeadTask]:
-        """Ask for the dead list."""
+        """Request the list of dead tasks."""
         found = await result(_core.quicx_dead_list(futures(), self._open()))
         return [DeadTask(id, kind, n, reason.decode("utf-8", "backslashreplace")) for id, kind, n, reason in found]  # noqa: A001
 
     async def requeue(self, id: int) -> None:  # noqa: A002
-        """Have a dead task queued again."""
+        """Queue a dead task again."""
         await result(_core.quicx_dead(futures(), self._open(), check_id(id), True))
 
     async def drop(self, id: int) -> None:  # noqa: A002
-        """Have a dead task forgotten."""
+        """Remove a dead task from the dead list."""
         await result(_core.quicx_dead(futures(), self._open(), check_id(id), False))
 
     def close(self) -> None:
-        """End the connection. Tasks that were taken stay."""
+        """Close the connection. Tasks that were accepted stay in the queue."""
         if self._native is not None:
             self._native.close()
             self._native = None
 
 
 class Worker(_Reaching):
-    """Takes tasks, and awaits functions, up to ``concurrency`` at once, as `penstock.quicx.Worker` runs them.
+    """Receives tasks and runs coroutine functions for them, up to ``concurrency`` at once.
+
+    Apart from that it works like `penstock.quicx.Worker`.
 
     >>> import asyncio
     >>> async def main():
@@ -387,7 +401,10 @@ class Worker(_Reaching):
         storage: Mapping[str, str] | None = None,
         retry: bool = True,
     ) -> None:
-        """Take the arguments of `penstock.quicx.Worker`, and how many functions run at once."""
+        """Make a worker that runs at most ``concurrency`` functions at once.
+
+        The other arguments are those of `penstock.quicx.Worker`.
+        """
         super().__init__(
             ReachOptions(
                 address=address,
@@ -410,7 +427,7 @@ class Worker(_Reaching):
         self._stop = asyncio.Event()
 
     def task(self, type: str) -> Callable[[_F], _F]:  # noqa: A002
-        """Decorate the coroutine function that runs the tasks of a type: it gets the payload."""
+        """Decorate the coroutine function that runs the tasks of a type. It receives the payload."""
 
         def register(function: _F) -> _F:
             is_coroutine: bool = inspect.iscoroutinefunction(function)
@@ -422,14 +439,16 @@ class Worker(_Reaching):
         return register
 
     def stop(self) -> None:
-        """Take no more tasks, and let `run` return when those that run are finished."""
+        """Accept no more tasks; `run` returns once the running ones have finished."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Run tasks until `stop` is called. Cancelled, it gives up those that run: they go to others.
+        """Run tasks until `stop` is called.
+
+        If it is cancelled, running tasks are given up, and the daemon delivers them to other workers.
 
         Raises:
-            QuicxError: The daemon cannot be reached at first, or, without ``retry``, the connection is lost.
+            QuicxError: The daemon cannot be reached at the start, or the connection is lost and ``retry`` is False.
         """
         if not self._functions:
             raise QuicxError("there is no function: decorate one with worker.task(TYPE)", "misuse")
@@ -471,7 +490,7 @@ class Worker(_Reaching):
                     self._begin(native, running, Task(*coming.result()))
                     coming = None
             await result(_core.quicx_rest(futures(), native))
-            # All that came before the rest is there already.
+            # Tasks that arrived before the pause are still to be run.
             while True:
                 coming = coming or asyncio.create_task(result(_core.quicx_next(futures(), native)))
                 await asyncio.wait({coming}, timeout=0.02)
@@ -499,7 +518,7 @@ class Worker(_Reaching):
             else:
                 payload = await asyncio.to_thread(self._spool.get, task.payload)
             await function(payload)
-        except Exception as error:  # noqa: BLE001 - it is the task's, and the submitter hears it
+        except Exception as error:  # noqa: BLE001 - the task failed, and the submitter receives the reason
             failure = reason_of(error)
         try:
             await result(_core.quicx_verdict(futures(), native, task.id, failure))

@@ -1,10 +1,10 @@
 """The command ``penstock``.
 
-Every subcommand is a file of this package with a function ``register(app)`` that adds it; a name with a leading
-underscore is a helper. Subcommands use only the public classes of penstock, and import what is heavy (Spark, the Rust
+Every subcommand is a module of this package with a function ``register(app)`` that adds it; modules with a leading
+underscore are helpers. Subcommands use only the public classes of penstock, and import heavy modules (Spark, the Rust
 core) when they run, not when they are listed.
 
-Exit codes: 0 done; 1 the job failed, one line on stderr says why; 2 the command line is wrong.
+Exit codes: 0 success; 1 the job failed, with the reason in one line on stderr; 2 the command line is wrong.
 """
 
 import sys
@@ -23,7 +23,7 @@ app = typer.Typer(
     help="Documents taken apart on Spark, carried over QUIC, and proved to have arrived.",
     no_args_is_help=True,
     add_completion=False,
-    # A traceback is for a bug of penstock; it is printed as Python prints it.
+    # A traceback means a bug in penstock, and is printed in Python's usual form.
     pretty_exceptions_enable=False,
 )
 

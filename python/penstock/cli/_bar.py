@@ -1,4 +1,4 @@
-"""The progress of documents on a terminal."""
+"""A progress bar for documents on a terminal."""
 
 import sys
 from contextlib import nullcontext
@@ -10,7 +10,7 @@ class Bar:
     """A progress bar on a terminal."""
 
     def __init__(self, documents: int) -> None:
-        """Show it from the ``with`` block on."""
+        """Make a bar for a number of documents; it is shown during the ``with`` block."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -32,10 +32,10 @@ class Bar:
         self._progress.stop()
 
     def advance(self, parts: int) -> None:
-        """Say that one more document is settled, and how many parts there are by now."""
+        """Count one more settled document, and show the total number of parts."""
         self._progress.update(self._task, advance=1, parts=parts)
 
 
 def progress(documents: int, json_lines: bool) -> "Bar | nullcontext[None]":
-    """Give a bar where somebody sees it."""
+    """Return a bar if stderr is a terminal and the output is not JSON."""
     return Bar(documents) if sys.stderr.isatty() and not json_lines else nullcontext()

@@ -21,7 +21,7 @@ HeaderKeyOption = Annotated[
 
 
 def header_key(file: Path | None) -> str | None:
-    """Give the keys in the file of ``--header-key-file``, else those of ``PENSTOCK_HEADER_KEY``, if there are some."""
+    """Return the keys in the file of ``--header-key-file``, else those in ``PENSTOCK_HEADER_KEY``, if any."""
     try:
         return _header_key.header_key(file)
     except ValueError as error:

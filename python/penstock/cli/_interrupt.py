@@ -1,4 +1,4 @@
-"""How a command that was told to stop ends."""
+"""The handling of signals in commands that run a job."""
 
 import signal
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ __all__ = ["interruptible"]
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Make SIGINT and SIGTERM a failure of the job: what is open is aborted, one line says so, the exit code is 1."""
+    """Make SIGINT and SIGTERM a failure of the job: abort it, print one line and exit with code 1."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

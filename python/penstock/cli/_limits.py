@@ -1,4 +1,4 @@
-"""The limits of a PipeStream end as options: ``--max-header`` for `penstock.pipestream.Limits.max_header`, ..."""
+"""The limits of a PipeStream end as options, such as ``--max-header`` for `penstock.pipestream.Limits.max_header`."""
 
 import functools
 import inspect
@@ -47,7 +47,7 @@ def _option(name: str) -> Any:
 
 
 def limited(*, server: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of limits; it gets those that were set as its argument ``limits``."""
+    """Add the options of limits to a command, which receives those that were set as its argument ``limits``."""
     names = [name for name in LIMITS if server or name not in SERVER_LIMITS]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""The options ``--log-level`` and ``--log-format`` of every server, and what they set up."""
+"""The options ``--log-level`` and ``--log-format`` of every server, and the logging that they configure."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class _TextFormatter(logging.Formatter):
-    """Lines like those of the Rust side."""
+    """Formats records like the Rust side."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = _LEVEL_NAMES.get(record.levelno, record.levelname)
@@ -39,7 +39,7 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line, with the names that the Rust side uses."""
+    """Formats each record as a line of JSON, with the same names as the Rust side."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -54,7 +54,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def configure(level: LogLevelOption, log_format: LogFormatOption) -> None:
-    """Send the logs of both sides, Rust and Python, to stderr in one form."""
+    """Send the logs of both the Rust and the Python side to stderr in the same form."""
     from penstock import _core
 
     _core.init_logging(level, log_format)

@@ -1,4 +1,4 @@
-"""``--pidfile``: the process's ID in a file, and one process for it at a time."""
+"""``--pidfile``: a file with the process's ID, which only one process has at a time."""
 
 import fcntl
 import os
@@ -14,10 +14,10 @@ __all__ = ["pidfile"]
 
 @contextmanager
 def pidfile(path: Path | None) -> Iterator[None]:
-    """Keep the process's ID in a file as long as it runs, and the file locked.
+    """Keep the process's ID in a locked file during the block.
 
     Raises:
-        QuicxError: Another process that runs has the file. One that was killed has it no more.
+        QuicxError: Another running process has the file. The lock of a killed process does not count.
     """
     if path is None:
         yield
@@ -29,13 +29,13 @@ def pidfile(path: Path | None) -> Iterator[None]:
             file.flush()
             yield
         finally:
-            # Somebody may have put another file there.
+            # Another process may have replaced the file.
             if _is_at(file, path):
                 path.unlink()
 
 
 def _take(path: Path) -> TextIO:
-    """Open and lock the file that is there, or is made."""
+    """Open and lock the file, which is created if necessary."""
     while True:
         file = path.open("a+", encoding="ascii", errors="replace")
         try:
@@ -51,7 +51,7 @@ def _take(path: Path) -> TextIO:
         except BaseException:
             file.close()
             raise
-        # Whoever had it before may have removed it between the two.
+        # Its previous owner may have removed the file before it was locked.
         if _is_at(file, path):
             return file
         file.close()

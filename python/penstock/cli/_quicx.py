@@ -1,4 +1,4 @@
-"""What every client of a Quicx daemon takes: where it is, and whom to trust."""
+"""The options of every client of a Quicx daemon: its address and the trust in it."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from penstock.cli._storage import folder
 __all__ = ["DEFAULT", "ConnectOption", "SocketOption", "SpoolOption", "reach"]
 
 DEFAULT = "127.0.0.1:16381"
-"""Where a daemon is unless it is said otherwise."""
+"""The default address of a daemon."""
 
 
 def _address(value: str) -> str:
@@ -42,7 +42,7 @@ def reach(
     cert: Path | None,
     key: Path | None,
 ) -> dict[str, Any]:
-    """Check the options, and give them as the keyword arguments of ``Producer`` and ``Worker``."""
+    """Check the options, and return them as keyword arguments of ``Producer`` and ``Worker``."""
     from penstock._addresses import is_local
 
     if (cert is None) != (key is None):

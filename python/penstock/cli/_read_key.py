@@ -10,7 +10,7 @@ __all__ = ["read_key"]
 
 
 def read_key(file: Path | None) -> str | None:
-    """Give the key in the file of ``--read-key-file``, else that of ``PENSTOCK_KEY``, if there is one."""
+    """Return the key in the file of ``--read-key-file``, else the one in ``PENSTOCK_KEY``, if any."""
     try:
         return _read_key.read_key(file)
     except ValueError as error:

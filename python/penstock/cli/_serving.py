@@ -1,4 +1,4 @@
-"""What every server takes: where it listens, where its metrics are, how many may connect."""
+"""The options of every server: addresses for listening and metrics, and limits on connections."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ __all__ = ["MaxConnectionsPerAddressOption", "MetricsOption", "listening"]
 
 
 def listening(value: str | None) -> str | None:
-    """Check an address to listen on; port 0 picks one."""
+    """Check an address to listen on; port 0 picks a free one."""
     if value is None:
         return None
     try:

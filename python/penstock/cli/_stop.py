@@ -1,4 +1,4 @@
-"""How a server is told to stop."""
+"""The handling of signals that stop a server."""
 
 import signal
 import time
@@ -7,18 +7,18 @@ from queue import Empty, SimpleQueue
 __all__ = ["Stop"]
 
 _LONGEST = 0.5
-"""Seconds."""
+"""The longest single wait, in seconds."""
 
 
 class Stop:
-    """SIGTERM and SIGINT end the wait; a second one ends the process where it is."""
+    """A wait that SIGTERM or SIGINT ends; a second signal of the same kind ends the process immediately."""
 
     def __init__(self) -> None:
-        """Take the signals from now on."""
-        # Of all that can be waited for, this may be signalled from a handler that interrupts the wait itself.
+        """Handle the signals from now on."""
+        # The only queue to which a signal handler may add an item while it interrupts the wait itself.
         self._signals: SimpleQueue[int] = SimpleQueue()
         self.is_set: bool = False
-        """Whether it was told."""
+        """Whether the stop was requested."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
@@ -28,16 +28,16 @@ class Stop:
         self._signals.put(number)
 
     def tell(self) -> None:
-        """End the wait without a signal."""
+        """Request the stop without a signal."""
         self.is_set = True
         self._signals.put(0)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for a signal, at most so long; say whether one came."""
+        """Wait until the stop is requested, at most ``seconds``; return whether it was."""
         end = None if seconds is None else time.monotonic() + seconds
         while True:
-            # A signal that comes between Python's last look for one and the wait does not interrupt it, and is handled
-            # when it ends: so no wait is long.
+            # A signal that arrives between Python's last check for signals and the wait does not interrupt the wait,
+            # and is handled only when it ends. So no wait is long.
             left = _LONGEST if end is None else min(_LONGEST, end - time.monotonic())
             try:
                 self._signals.get(timeout=max(left, 0.0))

@@ -1,4 +1,4 @@
-"""Folders that may be URIs, and ``--storage``."""
+"""Options and arguments for folders that may be URIs, and ``--storage``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ StorageOption = Annotated[
 
 
 def _place(value: str | None) -> str | None:
-    """Give a path or the URI of a store."""
+    """Return a local path or the URI of a store."""
     if value is None or is_uri(value):
         return value
     try:
@@ -26,7 +26,7 @@ def _place(value: str | None) -> str | None:
 
 
 def folder(value: str | None) -> str | None:
-    """Refuse a file; a folder need not be there."""
+    """Reject a file; the folder need not exist."""
     found = _place(value)
     if found is not None and not is_uri(found) and Path(found).is_file():
         raise typer.BadParameter(f"Directory '{found}' is a file.")
@@ -34,7 +34,7 @@ def folder(value: str | None) -> str | None:
 
 
 def existing(value: str) -> str:
-    """Refuse a local path that is not there."""
+    """Reject a local path that does not exist."""
     found = _place(value)
     if found is None or (not is_uri(found) and not Path(found).exists()):
         raise typer.BadParameter(f"Path '{value}' does not exist.")
@@ -42,7 +42,7 @@ def existing(value: str) -> str:
 
 
 def existing_folder(value: str) -> str:
-    """Refuse a local path that is no folder."""
+    """Reject a local path that is not a folder."""
     found = existing(value)
     if not is_uri(found) and not Path(found).is_dir():
         raise typer.BadParameter(f"Directory '{value}' is a file.")
@@ -50,7 +50,7 @@ def existing_folder(value: str) -> str:
 
 
 def storage_options(given: list[str] | None, *uris: str | None) -> dict[str, str]:
-    """Take ``NAME=VALUE`` apart; a wrong one is a wrong command line."""
+    """Parse the ``NAME=VALUE`` options; an invalid one is an error of the command line."""
     options: dict[str, str] = {}
     for each in given or ():
         name, separator, value = each.partition("=")

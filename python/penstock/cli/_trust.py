@@ -1,4 +1,4 @@
-"""What every client of a TLS server takes: its address, and the options that say whom it trusts."""
+"""The options of every client of a TLS server: the server's address and the trust in it."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -72,7 +72,7 @@ MtuOption = Annotated[
 def trust(
     fingerprint: str | None, ca: Path | None, system_ca: bool, cert: Path | None, key: Path | None
 ) -> Mapping[str, Any]:
-    """Check the options, and give them as the keyword arguments of ``connect``."""
+    """Check the options, and return them as keyword arguments of ``connect``."""
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
     given = (fingerprint is not None) + (ca is not None) + system_ca

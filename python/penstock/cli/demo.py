@@ -41,7 +41,7 @@ def _demo(
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
-    # The sink is a process of its own, which must not stay behind.
+    # The sink is a separate process, which must not outlive the command.
     with interruptible():
         outcome = run(documents, output, console, logs, opens=not no_open)
     if outcome.problems:

@@ -1,4 +1,4 @@
-"""``penstock doctor``: what this machine has of what penstock needs, and how to mend what it lacks."""
+"""``penstock doctor``: check whether this machine has what penstock needs, and how to fix what is missing."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _SPARK_EXTRA = "pip install 'penstock[spark]'"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check saw."""
+    """The result of one check."""
 
     check: str
     status: Literal["ok", "warning", "problem"]
@@ -30,7 +30,7 @@ class Finding:
 
 
 def _python() -> Finding:
-    # An older one than 3.11 cannot have installed the package, so it never comes here.
+    # The package cannot be installed on a Python older than 3.11, so there is nothing to check.
     return Finding("python", "ok", f"{sys.version.split()[0]} at {sys.executable}")
 
 
@@ -100,7 +100,7 @@ def _pypdfium2() -> Finding:
 
 
 def _workers() -> Finding:
-    """See whether the Python that Spark's workers would take is this version and has penstock."""
+    """Check whether the Python that Spark's workers would use has this version and has penstock."""
     named = os.environ.get("PYSPARK_PYTHON")
     remedy = f"export PYSPARK_PYTHON={sys.executable}"
     python = shutil.which(named or "python3")
@@ -112,7 +112,7 @@ def _workers() -> Finding:
         run = subprocess.run([python, "-c", probe], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("workers", "problem", f"{source} does not run: {error}", remedy)
-    # Without the variable only sessions that others start are at risk; penstock's own set it.
+    # Without the variable only sessions that penstock does not start are at risk; its own set it.
     status: Literal["warning", "problem"] = "problem" if named else "warning"
     if run.returncode != 0:
         reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]

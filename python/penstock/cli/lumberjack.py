@@ -1,4 +1,4 @@
-"""``penstock lumberjack``: the group that its subcommands join, each a file ``lumberjack_NAME.py`` of its own."""
+"""``penstock lumberjack``: the group of the subcommands in the files ``lumberjack_NAME.py``."""
 
 import typer
 
@@ -7,7 +7,7 @@ __all__ = ["commands", "register"]
 commands = typer.Typer(
     name="lumberjack", help="Lumberjack: events from Filebeat and its relatives, and to them.", no_args_is_help=True
 )
-"""Where ``lumberjack_NAME.register`` adds its command."""
+"""The group to which each ``lumberjack_NAME.register`` adds its command."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""``penstock lumberjack receive``: a receiver that hands events on."""
+"""``penstock lumberjack receive``: a receiver that prints events or keeps them in a spool."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-# Seconds that writers have to hear of what was taken.
+# The seconds in which writers can still receive acknowledgements at the end.
 _GRACE = 5.0
 
 
@@ -138,13 +138,13 @@ def _receive(
         limits=Limits(window=max_window),
         metrics=metrics,
     )
-    # Before it says that it listens: what is wrong with it is said in place of that.
+    # Before the line that reports the address, so that an error is printed instead of it.
     reading = None if kept is None or read_listen is None else kept.serve(read_listen, secret, cert, key)
     _run(receiver, kept, reading, stop)
 
 
 def _run(receiver: "Receiver", kept: "_Kept | None", reading: str | None, stop: Stop) -> None:
-    """Say where it listens, and go on until a signal comes."""
+    """Print the address, and run until a signal arrives."""
     where = f"listening {receiver.address}"
     line = where if receiver.fingerprint is None else f"{where} fingerprint {receiver.fingerprint}"
     typer.echo(line, err=kept is None)
@@ -164,7 +164,7 @@ def _check_destination(stdout: bool, spool: str | None, of_spool: Mapping[str, o
     for option, value in of_spool.items():
         if value is not None and spool is None:
             raise typer.BadParameter(f"{option} goes with --spool")
-    # Python has none where it was closed before it began.
+    # sys.stdout is None if it was closed before Python started.
     if stdout and sys.stdout is None:
         raise LumberjackError("standard output is closed: --stdout has nowhere to print", "io")
 
@@ -181,7 +181,7 @@ def _check_trust(
 
 
 def _print(receiver: "Receiver", stop: Stop) -> None:
-    """Print events until it is told to stop."""
+    """Print events until the stop is requested."""
     printing = _Printing(receiver, sys.stdout.buffer, stop)
     printing.start()
     stop.wait()
@@ -200,7 +200,7 @@ def _read_key(file: Path | None) -> str:
 
 
 class _Kept:
-    """The spool of a receiver."""
+    """The spool of a receiver, which can be served to readers."""
 
     def __init__(self, place: str, max_bytes: int, ack: str, dedup: bool) -> None:
         from penstock.lumberjack import Spool
@@ -208,13 +208,13 @@ class _Kept:
         self.spool = Spool(place, max_bytes=max_bytes, ack=ack, dedup=dedup)
 
     def serve(self, listen: str, read_key: str, cert: Path | None, key: Path | None) -> str:
-        """Let readers in; give the line that says where."""
+        """Serve the spool to readers, and return the line that reports the address."""
         address, fingerprint = self.spool.serve(listen, read_key=read_key, cert=cert, key=key)
         return f"reading {address} fingerprint {fingerprint}"
 
 
 class _Printing(threading.Thread):
-    """Prints batches until the receiver is closed; what was flushed is acknowledged."""
+    """Prints batches until the receiver is closed, and acknowledges each once it is flushed."""
 
     def __init__(self, receiver: "Receiver", out: BinaryIO, stop: Stop) -> None:
         super().__init__(name="penstock-stdout")
@@ -226,14 +226,14 @@ class _Printing(threading.Thread):
     def run(self) -> None:
         try:
             for batch in self._receiver:
-                # JSON is UTF-8, whatever the terminal speaks.
+                # JSON is UTF-8, whatever the terminal's encoding.
                 self._out.write(_lines(batch.record_batch).encode("utf-8", "backslashreplace"))
                 self._out.flush()
                 batch.ack()
         except OSError as error:
-            # Whoever reads has gone: nothing more can be handed on.
+            # The reader of standard output has gone, so no more events can be printed.
             self.failed = error
-        except Exception as error:  # noqa: BLE001 - it must not go on with nobody who prints
+        except Exception as error:  # noqa: BLE001 - the receiver must not run without this thread
             self.failed = LumberjackError(f"an event cannot be printed: {error}", "misuse")
         if self.failed is not None:
             self._told.tell()
@@ -252,7 +252,7 @@ def _line(peer: str, sequence: int, received: Any, event: str | None, fields: An
         content = pairs_object(fields) if fields is not None else (raw or b"").decode("utf-8", "backslashreplace")
         event = json.dumps(content, ensure_ascii=False)
     else:
-        # In JSON that was checked, these are never in a string, and mean nothing between two others.
+        # In valid JSON, line breaks occur only between tokens, where they have no meaning.
         event = event.replace("\n", " ").replace("\r", " ")
     head = {
         "peer": peer,

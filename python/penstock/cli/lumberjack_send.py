@@ -1,4 +1,4 @@
-"""``penstock lumberjack send``: lines of files, or of standard input, to receivers."""
+"""``penstock lumberjack send``: send lines of files, or of standard input, to receivers."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -70,7 +70,7 @@ def _send(
     options: dict[str, Any] = {"window": window, "compress": compress, "protocol": protocol, "sequence": sequence}
     sender = Sender(hosts, frames=frames, balance=balance, retry=patience, **options, **trust)
     if follow:
-        # It runs for long, and whoever looks at it wants to know why nothing arrives.
+        # A long run should log why nothing arrives.
         configure("warn", "text")
         kept = Positions(positions or state_dir() / "lumberjack" / "positions.json")
         follow_files(sender, files, kept, stop.wait)

@@ -1,11 +1,11 @@
-"""``penstock pimp``: the group that its subcommands join, each a file ``pimp_NAME.py`` of its own."""
+"""``penstock pimp``: the group of the subcommands in the files ``pimp_NAME.py``."""
 
 import typer
 
 __all__ = ["commands", "register"]
 
 commands = typer.Typer(name="pimp", help="PIMP: results to whoever can only poll.", no_args_is_help=True)
-"""Where ``pimp_NAME.register`` adds its command."""
+"""The group to which each ``pimp_NAME.register`` adds its command."""
 
 
 def register(app: typer.Typer) -> None:

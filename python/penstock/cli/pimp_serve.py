@@ -107,7 +107,7 @@ def _serve(
 
 
 def _secret(file: Path) -> bytes:
-    """Give the file's bytes less the last newline (decision 1)."""
+    """Return the file's bytes without the last newline."""
     secret = file.read_bytes().removesuffix(b"\n")
     if not secret:
         raise typer.BadParameter(f"--jwt-secret {file}: it is empty")

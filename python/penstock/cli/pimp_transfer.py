@@ -1,4 +1,4 @@
-"""``penstock pimp send`` and ``penstock pimp fetch``: a job's payload from a file, and to one."""
+"""``penstock pimp send`` and ``penstock pimp fetch``: write a job from a file, and read a job into one."""
 
 import codecs
 import io
@@ -71,11 +71,11 @@ def _send(
     with interruptible(), _opened(file) as source:
         job.ensure()
         kind = content_type or _kind(name)
-        # A file whose name promises text may be in another encoding than UTF-8.
+        # A file with the name of a text file may have an encoding other than UTF-8, so its content is checked.
         encoding = "auto" if gzip or file == "-" or _is_text(Path(file)) else "base64"
         sender = job.sender(content_type=kind, encoding=encoding, gzip=gzip, content_length=None if gzip else total)
         with sender, _progress("sent", total, as_json) as bar:
-            # Of a pipe what is there: readers wait for it.
+            # read1 returns what a pipe has, because readers are waiting for it.
             while part := source.read1(_PART):
                 sender.send(part)
                 bar.show(sender.bytes_written)
@@ -89,7 +89,7 @@ _PACKED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "ap
 
 
 def _kind(name: str) -> str:
-    """Give the type of a file by its name; one that is packed is that, whatever is in it."""
+    """Return the MIME type of a file by its name; for a compressed file, the type of the compression."""
     kind, packed = mimetypes.guess_type(name)
     if packed is not None:
         return _PACKED.get(packed, "application/octet-stream")
@@ -153,7 +153,7 @@ def _fetch(
 
 
 class _Kept:
-    """What came of a payload that is not whole, in ``.NAME.part``; ``.NAME.part.json`` says how far that is."""
+    """The beginning of an incomplete payload in ``.NAME.part``; its position is in ``.NAME.part.json``."""
 
     def __init__(self, output: Path, job: "Job") -> None:
         self._part = output.with_name(f".{output.name}.part")
@@ -162,11 +162,11 @@ class _Kept:
         try:
             note = json.loads(self._note.read_bytes())
             size, position = int(note["bytes"]), str(note["position"])
-            # One of another job is none of this one's.
+            # The file may be of another job.
             if note["job"] == job.id and self._part.stat().st_size >= size:
                 self.bytes, self.position = size, position
         except (OSError, ValueError, LookupError, TypeError):
-            # There is none, or it was cut off: everything comes again.
+            # There is no position, or it is incomplete: the payload is fetched from its beginning.
             return
 
     def save(self, consumer: "Consumer", output: Path, bar: "_Shown") -> int:
@@ -221,7 +221,7 @@ def _job(
     cert: Path | None,
     cert_key: Path | None,
 ) -> "Job":
-    """Check the options: whoever is reached by ``https://`` is trusted for a reason that was given."""
+    """Check the options (exactly one trust option for ``https://``, none for ``http://``), and return the job."""
     if (cert is None) != (cert_key is None):
         raise typer.BadParameter("--cert and --cert-key go together")
     secure = url.lower().startswith("https://")
@@ -258,10 +258,10 @@ class _Shown(Protocol):
 
 
 class _Nothing:
-    """No progress is shown."""
+    """A progress display that shows nothing."""
 
     def show(self, size: int) -> None:
-        """Show nothing."""
+        """Do nothing."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``penstock pipestream``: the group that its subcommands join, each a file ``pipestream_NAME.py`` of its own."""
+"""``penstock pipestream``: the group of the subcommands in the files ``pipestream_NAME.py``."""
 
 import typer
 
@@ -7,7 +7,7 @@ __all__ = ["commands", "register"]
 commands = typer.Typer(
     name="pipestream", help="PipeStream over QUIC: a server that keeps what comes, and a sender.", no_args_is_help=True
 )
-"""Where ``pipestream_NAME.register`` adds its command."""
+"""The group to which each ``pipestream_NAME.register`` adds its command."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""``penstock pipestream claims``: what a server has set aside."""
+"""``penstock pipestream claims``: list the deferred entities of a server."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def _claims(
 
 
 def _parts(address: str) -> "tuple[str, PipeStreamURI | None]":
-    """Give the server's address, and the URI if there is one."""
+    """Return the server's address, and the URI if there is one."""
     if not address.lower().startswith("pipestream://"):
         return address, None
     from penstock.pipestream import PipeStreamURI
@@ -72,7 +72,7 @@ def _parts(address: str) -> "tuple[str, PipeStreamURI | None]":
 
 
 def _is_of(each: "SetAside", uri: "PipeStreamURI") -> bool:
-    """Whether something was set aside in the session, the scope or the place that a URI names."""
+    """Return whether an entity was deferred in the session or scope, or is the entity, that a URI names."""
     scope = uri.scope_path[-1] if uri.scope_path else None if uri.entity_id is None else 0
     return (
         each.claim.session == uri.session_id
@@ -89,7 +89,7 @@ def _line(each: "SetAside") -> str:
         text for text in (each.type, None if each.bytes is None else f"{each.bytes} bytes", each.reason) if text
     )
     line = f"{claim.hex} {claim.status.name}{expires}  {named}" + (f" ({about})" if about else "")
-    # Names come from outside; one line stays one line.
+    # Names are untrusted, and must not break the line.
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line)
 
 

@@ -1,4 +1,4 @@
-"""``penstock pipestream send``: documents into a server, taken apart on the way."""
+"""``penstock pipestream send``: split documents and send their parts to a server."""
 
 import json
 import threading
@@ -195,7 +195,7 @@ def _send(
 
 
 def _uuid(doc_id: str | None) -> str | None:
-    """Give a document's identifier in its canonical form."""
+    """Return a document ID in its canonical form."""
     try:
         return None if doc_id is None else str(UUID(doc_id))
     except ValueError:
@@ -203,7 +203,7 @@ def _uuid(doc_id: str | None) -> str | None:
 
 
 def _owned(owner: str | None, group: str | None, access_scopes: list[str] | None) -> "OwnershipContext | None":
-    """Give the documents' owner, checked."""
+    """Check and return the documents' owner."""
     if owner is None and group is None and not access_scopes:
         return None
     from penstock import PipeStreamError
@@ -218,7 +218,7 @@ def _owned(owner: str | None, group: str | None, access_scopes: list[str] | None
 
 
 def _named_session(address: str, state: Path | None) -> bool:
-    """Tell whether a URI names the session; refuse one that names what nobody can send to."""
+    """Return whether the address is a URI with a session ID; reject a URI that is not a valid destination."""
     from penstock import PipeStreamError
     from penstock.pipestream._connect import destination
 
@@ -239,7 +239,7 @@ def _layers(
     state: Path | None,
     named: bool,
 ) -> int:
-    """Give the highest layer: what was set aside before is taken up again, which needs layer 2 as a policy does."""
+    """Return the highest layer to offer: 2 if an option needs it, or to redeem deferred parts of ``--previous``."""
     if state is not None and survive == 0:
         raise typer.BadParameter("--state needs a session that survives: leave out --survive 0")
     asked = {
@@ -307,7 +307,7 @@ def _prefix(url: str | None, dehydrate: bool) -> str | None:
 
 @dataclass(frozen=True)
 class _Where:
-    """Where receipts go, where earlier ones are, and where the session is kept."""
+    """The folders or URIs of new and earlier receipts, and the folder of the session."""
 
     receipts: str | None
     previous: str | None
@@ -345,18 +345,18 @@ def _deliver(sending: "_Sending", where: "_Where", *, json_lines: bool) -> None:
 
 @dataclass(frozen=True)
 class _Sending:
-    """What is to be sent, whereto, and how."""
+    """The documents to send, the destination and the options."""
 
     address: str
     options: Mapping[str, Any]
     documents: list[tuple[str, Path]]
     manner: Mapping[str, Any]
     doc_id: str | None
-    """That of the only document."""
+    """The ID of the document, if there is only one."""
 
 
 def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_Incoming"]:
-    """Send documents in a session, until it has ended well; give its ID, and what has come back."""
+    """Send documents in a session until it has ended successfully; return its ID and what the server has sent."""
     from penstock import PipeStreamError
     from penstock.documents import DocumentSender
 
@@ -390,7 +390,7 @@ def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_I
 
 
 def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", list[tuple[str, Path]]]:
-    """Begin a session, or go on with the one of an earlier run; give what is to be sent in it."""
+    """Begin a session or continue that of an earlier run; return it with the documents to send in it."""
     from penstock.pipestream import Session
 
     state = run.state
@@ -398,13 +398,13 @@ def _begin(sending: _Sending, run: "_Run", where: "_Where") -> tuple["Session", 
         return Session.connect(sending.address, **sending.options), sending.documents
     session = _connect(sending, state)
     if session.closing:
-        # Every document of it is settled, or the earlier run would not have closed it.
+        # Every document of it is settled, otherwise the earlier run would not have closed it.
         session.close()
         session = _connect(sending, state)
     if session.resumed:
         state.goes_on(session.id, where.storage)
         return session, run.remaining(sending.documents)
-    # The one in the folder, if there was one, had ended.
+    # The session in the folder, if there was one, has ended.
     state.ended(where.storage)
     documents = run.remaining(sending.documents)
     state.begin()
@@ -429,7 +429,7 @@ def _connect(sending: _Sending, state: "SendState") -> "Session":
 
 @contextmanager
 def _left_as_it_is(state: Path | None) -> Iterator[None]:
-    """Say of a session that is left to the next run how that goes on with it, when this one is told to stop."""
+    """On an interrupt, report how the next run can continue a session that is kept in a state folder."""
     try:
         yield
     except KeyboardInterrupt:
@@ -444,7 +444,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _Run:
-    """Documents on their way, and the account of those that have ended."""
+    """The documents that are being sent, and the account of those that have ended."""
 
     def __init__(
         self,
@@ -467,7 +467,7 @@ class _Run:
         self.incomplete: list[str] = []
 
     def remaining(self, documents: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-        """Return those that no earlier run has settled as they are now, and take the others into the account."""
+        """Return the documents that no earlier run has settled in their current form, and account for the others."""
         return [(name, path) for name, path in documents if not self._was_settled(name, path)]
 
     def _was_settled(self, name: str, path: Path) -> bool:
@@ -485,12 +485,12 @@ class _Run:
         self._on_their_way.append(sender.send(name, path, previous=previous, doc_id=doc_id))
 
     def settled(self, session: str, receipts: str | None) -> None:
-        """Every document is settled; the session may end."""
+        """Record that every document is settled, so that the session may end."""
         if self.state is not None:
             self.state.ending(session, receipts, self._lines)
 
     def unsettled(self) -> None:
-        """The session has not ended well: nothing of it is to be shown."""
+        """Discard the receipts of a session that has not ended successfully."""
         if self.state is not None:
             self.state.begin()
 
@@ -542,7 +542,7 @@ def _line(result: "DocumentResult", receipt: str | None) -> dict[str, Any]:
 
 
 class _Incoming:
-    """Receives what the server sends back, and completes it: a session ends only when that has ended too."""
+    """Receives and completes entities of the server: a session ends only when they have ended too."""
 
     def __init__(self, session: "Session") -> None:
         self.received = 0

@@ -1,4 +1,4 @@
-"""``penstock pipestream serve``: a server that keeps what comes."""
+"""``penstock pipestream serve``: a server that stores received entities in a sink."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-# Seconds that open sessions have to come to their ends; what has arrived by then is kept.
+# The seconds in which open sessions can end; what has arrived by then is kept.
 _GRACE = 5.0
 
 
@@ -219,18 +219,18 @@ def _references(fetch_from: list[str] | None, approved: list[str] | None, option
 
 
 def _options_of(places: list[str], options: dict[str, str]) -> dict[str, str]:
-    """Give the options of stores to whoever has one."""
+    """Return the options of stores if one of the places is in a store."""
     return options if any(map(is_uri, places)) else {}
 
 
 def _check_layers(layers: int, *needing: object) -> None:
-    """Refuse options of layer 2 without it."""
+    """Reject options that need layer 2 if ``--layers`` is lower."""
     if layers < 2 and any(needing):
         raise typer.BadParameter("--defer-type, --defer-to, --claims and --state need layer 2: leave out --layers")
 
 
 def _check_state(state: Path | None, sink: str, survive: float) -> None:
-    """Refuse a folder of sessions where none survives, or nobody knows what the sink has of them."""
+    """Reject ``--state`` if no session survives, or if the sink is not a local folder."""
     if state is not None and survive == 0:
         raise typer.BadParameter("--state needs sessions that survive: leave out --survive 0")
     if state is not None and is_uri(sink):
@@ -238,7 +238,7 @@ def _check_state(state: Path | None, sink: str, survive: float) -> None:
 
 
 def _check_secrets(cert: Path | None, key: Path | None, read_key_file: Path | None) -> str | None:
-    """Check what goes together, and give the read key: from its file or the environment, never from an argument."""
+    """Check the certificate options, and return the read key from its file or the environment."""
     if (cert is None) != (key is None):
         raise typer.BadParameter("--cert and --key go together")
     return read_key(read_key_file)

@@ -1,11 +1,11 @@
-"""``penstock quicx``: the group that its subcommands join, each a file ``quicx_NAME.py`` of its own."""
+"""``penstock quicx``: the group of the subcommands in the files ``quicx_NAME.py``."""
 
 import typer
 
 __all__ = ["commands", "register"]
 
 commands = typer.Typer(name="quicx", help="Quicx: a task queue in fixed memory.", no_args_is_help=True)
-"""Where ``quicx_NAME.register`` adds its command."""
+"""The group to which each ``quicx_NAME.register`` adds its command."""
 
 
 def register(app: typer.Typer) -> None:

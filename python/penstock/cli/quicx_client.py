@@ -1,4 +1,4 @@
-"""``penstock quicx stop``, ``status``, ``submit`` and ``dead``: what asks a daemon."""
+"""``penstock quicx stop``, ``status``, ``submit`` and ``dead``: requests to a daemon."""
 
 import dataclasses
 import json
@@ -83,7 +83,7 @@ def _show(stats: "Stats", as_json: bool, *, over: bool) -> None:
         typer.echo(json.dumps(fields))
         return
     if over:
-        # Back to the first line of the table.
+        # Move the cursor up to the first line of the table.
         typer.echo(f"\x1b[{len(fields)}A", nl=False)
     for name, value in fields.items():
         typer.echo(f"{name:<17}{value:>16,}")
@@ -198,7 +198,7 @@ def _drop_all(producer: "Producer", dead: "list[DeadTask]") -> int:
             producer.drop(task.id)
             dropped += 1
         except QuicxError as error:
-            # Somebody else has requeued or dropped it meanwhile.
+            # Another client has requeued or dropped it meanwhile.
             if error.code != _NOT_THERE:
                 raise
     return dropped

@@ -14,7 +14,7 @@ from penstock.cli.quicx import commands
 
 __all__ = ["register"]
 
-# How often the thread that waits for STOP looks whether it is still wanted.
+# The seconds between checks whether the thread that waits for STOP is still needed.
 _LOOK = 0.1
 
 _Config = Annotated[
@@ -81,7 +81,7 @@ def _start(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Run a task queue until it is told to stop."""
-    # The arguments by their names, which are those of `Daemon`.
+    # The names of the arguments are those of `Daemon`.
     given = dict(locals())
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
@@ -101,13 +101,13 @@ def _start(
             stop.wait()
             daemon.close(grace)
         finally:
-            # When the interpreter ends, no thread may come back to it from the core.
+            # At the end of the interpreter, no thread may return to it from the core.
             stop.tell()
             asked.join()
 
 
 def _options(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Put what the file says and what the command line says together: that comes last."""
+    """Merge the options of the file with those of the command line, which take precedence."""
     from penstock.errors import QuicxError
     from penstock.quicx._options import DEFAULT_ADDRESS, read_config
 
@@ -135,7 +135,7 @@ def _line(daemon: Any, socket: object) -> str:
 
 
 def _tell(daemon: Any, stop: Stop) -> None:
-    """Let STOP end it as a signal does."""
+    """Stop the daemon on a STOP request, like on a signal."""
     while not stop.is_set:
         if daemon.wait_for_stop(_LOOK):
             stop.tell()

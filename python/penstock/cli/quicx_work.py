@@ -1,4 +1,4 @@
-"""``penstock quicx work``: a command for each task."""
+"""``penstock quicx work``: run a command for each task."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ from penstock.cli.quicx import commands
 
 __all__ = ["register"]
 
-# Bytes of standard error that become the reason.
+# The number of last bytes of standard error that become the reason.
 _REASON = 1_024
 
 
@@ -53,7 +53,7 @@ def _work(
     configure(log_level, log_format)
 
     def run(payload: bytes) -> None:
-        # A session of its own: an interrupt from the terminal is for us, and lets the command finish.
+        # In its own session, so that an interrupt from the terminal does not reach the command, which can finish.
         done = subprocess.run(command, input=payload, stderr=subprocess.PIPE, check=False, start_new_session=True)
         if done.returncode != 0:
             reason = done.stderr[-_REASON:].decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""``penstock verify``: does the sink have what a receipt says?"""
+"""``penstock verify``: compare receipts with a sink."""
 
 import json
 from dataclasses import asdict
@@ -12,7 +12,7 @@ __all__ = ["register"]
 
 
 def _uri(value: str | None) -> str | None:
-    """Check a URI."""
+    """Check a ``pipestream://`` URI."""
     if value is not None:
         from penstock import PipeStreamError
         from penstock.pipestream import PipeStreamURI
@@ -25,7 +25,7 @@ def _uri(value: str | None) -> str | None:
 
 
 def _no_uri(value: str) -> str:
-    """Refuse a URI of the protocol where files are read."""
+    """Reject a ``pipestream://`` URI as the place of files."""
     if value.lower().startswith("pipestream://"):
         raise typer.BadParameter(
             f"{value} names what a server has; receipts and the sink are read as files: name their folders, and the "

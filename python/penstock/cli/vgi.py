@@ -1,4 +1,4 @@
-"""``penstock vgi``: serve Arrow functions, ask what a server has, call it."""
+"""``penstock vgi``: serve Arrow functions, describe a server, and call its methods."""
 
 import json
 import re
@@ -99,13 +99,13 @@ def _check_certificates(possible: bool, cert: Path | None, key: Path | None, cli
 def _server(
     service: str, describe: bool, dialect: str | None, access_log: Path | None, metrics: str | None
 ) -> "Iterator[RpcServer]":
-    """Give the server, with its logs and metrics; it stops when the process is told to end."""
+    """Yield the server with its logs and metrics. SIGTERM and SIGINT stop it."""
     from penstock.vgi._loading import load_server
     from penstock.vgi.rpc._run import log_accesses
 
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
-    # The service is looked for where the command is run.
+    # The service's module may be in the working folder.
     sys.path.insert(0, "")
     if access_log is not None:
         log_accesses(access_log)
@@ -152,7 +152,7 @@ def _serve_pipe(
 
 
 def _authenticate(tokens: Path) -> Any:
-    """Know the tokens of a file; what it says wrong is named by its line alone."""
+    """Return the authentication with the tokens of a file. Errors name only the line, never a token."""
     from penstock.vgi import AuthContext
     from penstock.vgi.http import bearer_authenticate_static
 
@@ -190,7 +190,7 @@ def _trusted(
     key: Path | None,
     token: Path | None,
 ) -> Mapping[str, Any]:
-    """Give whom a caller trusts and who it is; in plain nobody is asked beyond this machine."""
+    """Return the trust and the token of a caller; reject plain connections to other machines."""
     trusted = _trust_of(target, fingerprint, ca, system_ca, cert, key)
     if token is None:
         return trusted
@@ -289,11 +289,11 @@ def _argument(text: str) -> tuple[str, Any]:
 
 
 def _input() -> Iterator[Any]:
-    """Give what an exchange gets: the batches of a stream of Arrow, else a row for each line of JSON."""
+    """Yield the input of an exchange: the batches of an Arrow stream, or a row for each line of JSON."""
     if sys.stdin.isatty():
         return
-    source = open(0, "rb", closefd=False)  # noqa: SIM115 -- standard input, with a look ahead
-    # Where a stream of Arrow begins there is no JSON.
+    source = open(0, "rb", closefd=False)  # noqa: SIM115 -- standard input, with peek
+    # These bytes begin an Arrow stream, and cannot begin JSON.
     if source.peek(4)[:4] == b"\xff\xff\xff\xff":
         import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""Lumberjack, versions 1 and 2: events from Filebeat and its relatives, and to whatever takes them from those.
+"""Lumberjack, versions 1 and 2: log events from Filebeat, Logstash and similar shippers, and to receivers of these.
 
-`Receiver` listens and gives batches in Arrow, which are acknowledged when you say so; `Sender` keeps events until they
-are acknowledged; `LogHandler` sends what Python logs.
+`Receiver` listens and yields Arrow batches, which the application acknowledges; `Sender` keeps events until they are
+acknowledged; `LogHandler` sends the records of Python's ``logging``; `Spool` stores received events.
 """
 
 from penstock.lumberjack._event import Event

@@ -1,4 +1,4 @@
-"""Events one by one, for those who want no columns."""
+"""Single events, for applications that do not use Arrow columns, and their encoding."""
 
 import json
 import math
@@ -25,7 +25,7 @@ __all__ = [
     "timestamp",
 ]
 
-# What receivers take (decision 7).
+# The limits of receivers (decision 7).
 _MOST_KEY = 64 << 10
 _MOST_VALUE = 16 << 20
 _MOST_PAIRS = 65_536
@@ -34,31 +34,31 @@ _MOST_EVENT = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event that came, or one to be sent.
+    """An event that was received, or one to be sent.
 
     >>> Event({"message": "hello"}).content["message"]
     'hello'
     """
 
     content: Mapping[str, Any] | str | bytes
-    """A JSON object, or pairs of strings, with a list of strings where a key came more than once. The bytes where they
-    are neither (tag ``_jsonparsefailure``), and where they are nested too deeply for Python. Numbers of more digits
-    than Python takes are `decimal.Decimal`."""
+    """A JSON object, or pairs of strings, with a list of strings for a key that occurs more than once. The raw bytes if
+    they are not a JSON object (tag ``_jsonparsefailure``), or nested too deeply for Python. Integers with more digits
+    than Python's limit are `decimal.Decimal`."""
     sequence: int = 0
-    """Its number in the window."""
+    """The event's sequence number."""
     peer: str = ""
     """The writer's address, ``IP:PORT``."""
     received: datetime | None = None
-    """When it came."""
+    """The time at which the event was received."""
     tags: tuple[str, ...] = ()
-    """What is wrong with it, if something is (decision 9)."""
+    """The problems of the event, such as ``_jsonparsefailure``; empty if there are none."""
 
 
 def json_text(value: object, default: Callable[[Any], Any] = str) -> str:
-    """Write a value as JSON; what has none of its own is given to ``default``.
+    """Return a value as JSON; values of types that JSON lacks are passed to ``default``.
 
-    Numbers that JSON does not have become strings, as with Spark's ``to_json``. Whoever encodes the text has to do so
-    with "backslashreplace": what is no character then becomes its escape.
+    Numbers that JSON lacks become strings, as with Spark's ``to_json``. Encode the text with "backslashreplace", so
+    that lone surrogates become their escapes.
 
     >>> json_text({"mean": float("nan")}), json_text({"name": "a\\ud800"}).encode("utf-8", "backslashreplace")
     ('{"mean":"NaN"}', b'{"name":"a\\\\ud800"}')
@@ -77,7 +77,7 @@ def _dumps(value: object, default: Callable[[Any], Any]) -> str:
 
 
 def _plain(value: Any, default: Callable[[Any], Any]) -> Any:
-    """Replace what JSON has no number or no key for."""
+    """Replace numbers and keys that JSON lacks."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
@@ -94,7 +94,7 @@ def _key(key: Any, default: Callable[[Any], Any]) -> Any:
 
 
 def json_bytes(event: object) -> bytes:
-    """Give an event as the bytes of a J frame."""
+    """Return an event as the bytes of a J frame."""
     if isinstance(event, Event):
         event = event.content
     if isinstance(event, bytes | bytearray | memoryview):
@@ -110,13 +110,13 @@ def json_bytes(event: object) -> bytes:
 
 
 def check_size(what: str, size: int, most: int = _MOST_VALUE) -> None:
-    """Refuse what no receiver would take: it would end every connection, and nothing behind it would arrive."""
+    """Reject what receivers do not accept: it would end every connection and block all events after it."""
     if size > most:
         raise LumberjackError(f"{what} has {size} bytes, and receivers take {most} (decision 7): divide it", "limit")
 
 
 def pair_bytes(event: object) -> list[tuple[bytes, bytes]]:
-    """Give an event as the pairs of a D frame; what is no string is written as JSON."""
+    """Return an event as the pairs of a D frame; values that are not strings are written as JSON."""
     if isinstance(event, Event):
         event = event.content
     if isinstance(event, str):
@@ -147,7 +147,7 @@ def _bytes(value: object) -> bytes:
 
 
 def timestamp(time: datetime) -> str:
-    """Write a time as Beats do.
+    """Return a time in the format of Beats.
 
     >>> timestamp(datetime.fromisoformat("2026-11-22T10:00:00+01:00"))
     '2026-11-22T09:00:00.000Z'
@@ -156,7 +156,7 @@ def timestamp(time: datetime) -> str:
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Give the rows of a batch; maps are dictionaries, however deep they are.
+    """Return the rows of a batch as dictionaries, with maps at any depth as dictionaries too.
 
     >>> rows_of(pa.record_batch({"m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))}))
     [{'m': {'k': 1}}]
@@ -173,7 +173,7 @@ _Shape = Callable[[Any], Any]
 
 
 def _shape(kind: pa.DataType) -> _Shape | None:
-    """Give what makes dictionaries of the maps in a value, which Arrow gives as lists of pairs; None for no maps."""
+    """Return a function that converts a value's maps, which Arrow returns as lists of pairs; None without maps."""
     if pa.types.is_map(kind):
         item = _shape(kind.item_type) or _same
         return lambda pairs: None if pairs is None else {key: item(value) for key, value in pairs}
@@ -191,7 +191,7 @@ def _same(value: Any) -> Any:
 
 
 def pairs_object(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Give pairs as an object; a key that came more than once has a list of its values.
+    """Return pairs as a dictionary, with a list of values for a key that occurs more than once.
 
     >>> pairs_object([("a", "1"), ("b", "2"), ("a", "3")])
     {'a': ['1', '3'], 'b': '2'}
@@ -203,7 +203,7 @@ def pairs_object(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def events_of(columns: Mapping[str, list[Any]]) -> Iterable[Event]:
-    """Make events of the raw columns of a batch."""
+    """Yield the events of a batch with raw columns."""
     rows = zip(
         *(columns[name] for name in ("received", "peer", "sequence", "event", "fields", "raw", "tags")), strict=True
     )
@@ -213,7 +213,7 @@ def events_of(columns: Mapping[str, list[Any]]) -> Iterable[Event]:
 
 
 def _parsed(event: str) -> Any:
-    """Read an object: whatever somebody may send, the others of its batch are not lost with it."""
+    """Parse a JSON object, or return its bytes, so that a peer's bad event does not lose the others of its batch."""
     try:
         return json.loads(event)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What Python logs, as events."""
+"""A logging handler that sends records as events."""
 
 import logging
 import socket
@@ -16,12 +16,12 @@ _AT_ONCE = 1_024
 
 
 class LogHandler(logging.Handler):
-    """Sends log records over a `Sender`, from a thread of its own: logging waits for nobody.
+    """A handler that sends log records with a `Sender`, from a thread of its own, so that logging never waits.
 
     An event has ``@timestamp``, ``message``, ``log`` (``level``, ``logger``), ``process`` (``pid``, ``name``), ``host``
-    (``name``) and, for an exception, ``error`` (``stack_trace``). Records beyond ``capacity`` that wait to be sent are
-    dropped and counted; so are those that the sender has no room for at the end, so that a program ends, whoever cannot
-    be reached.
+    (``name``) and, for an exception, ``error`` (``stack_trace``). If ``capacity`` records are waiting, further ones are
+    dropped and counted. So are records that the sender does not accept in time when the handler is closed: a program
+    ends even if no receiver can be reached.
 
     >>> import logging
     >>> from penstock.lumberjack import Receiver
@@ -38,17 +38,17 @@ class LogHandler(logging.Handler):
     def __init__(
         self, sender: Sender, level: int = logging.NOTSET, *, capacity: int = 65_536, grace: float = 5.0
     ) -> None:
-        """Take the sender, which the caller closes, after this.
+        """Make a handler; the caller closes the sender after the handler.
 
         Args:
-            sender: Of JSON frames or of pairs.
+            sender: A sender of J or D frames.
             level: The lowest level that is sent.
-            capacity: Records that may wait.
-            grace: Seconds that `close`, and so the end of a program, waits until the sender has taken what waits.
+            capacity: The most records that may wait to be sent.
+            grace: Seconds that `close`, and so the end of a program, waits for the sender to accept waiting records.
         """
         super().__init__(level)
         self.dropped: int = 0
-        """Records that were dropped: too many waited, the sender had failed, or had no room for them at the end."""
+        """Records that were dropped: too many waited, or the sender had failed or did not accept them in time."""
         self._sender = sender
         self._capacity = capacity
         self._grace = grace
@@ -61,7 +61,7 @@ class LogHandler(logging.Handler):
         self._thread: Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a record into the queue."""
+        """Queue a record, or drop it if the queue is full or the handler is closed."""
         if self._ended.is_set() or self._records.qsize() >= self._capacity:
             self.dropped += 1
             return
@@ -114,13 +114,16 @@ class LogHandler(logging.Handler):
                 self._give([record])
 
     def close(self) -> None:
-        """Hand what waits to the sender, within ``grace`` seconds; `Sender.close` then waits for acknowledgements."""
+        """Pass waiting records to the sender, for up to ``grace`` seconds.
+
+        Call `Sender.close` afterwards, which waits for the acknowledgements.
+        """
         self._ended.set()
         if self._thread is not None:
             self._records.put(None)
             self._thread.join(self._grace)
             if self._thread.is_alive():
-                # It waits for room, which may never come.
+                # The thread waits for room in the sender, which may never come.
                 self._given_up = True
                 self.dropped += self._sending + self._records.qsize() - 1
             self._thread = None

@@ -1,4 +1,4 @@
-"""What receivers and senders are told."""
+"""The options of receivers and senders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,38 +11,38 @@ from penstock.errors import LumberjackError
 __all__ = ["Limits", "PathLike", "ReceiveOptions", "SendOptions", "needs_tls"]
 
 PathLike = str | Path
-"""The name of a file or folder."""
+"""The path of a file or folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a writer may ask for (decision 7); each is checked before memory is taken.
+    """The limits for frames and events of writers; each is checked before memory is allocated.
 
     >>> Limits(window=4096).window
     4096
     """
 
     compressed: int = 32 << 20
-    """Bytes of a compressed frame."""
+    """The most bytes of a compressed frame; by default 32 MiB."""
     inflated: int = 256 << 20
-    """Bytes that it may inflate to."""
+    """The most bytes of a compressed frame after inflation; by default 256 MiB."""
     ratio: int = 1_000
-    """How many times its length it may inflate to."""
+    """The highest ratio of inflated to compressed bytes; by default 1,000."""
     key: int = 64 << 10
-    """Bytes of a key."""
+    """The most bytes of a key; by default 64 KiB."""
     value: int = 16 << 20
-    """Bytes of a value, or of a JSON document."""
+    """The most bytes of a value or a JSON document; by default 16 MiB."""
     pairs: int = 65_536
-    """Pairs of an event."""
+    """The most pairs of an event; by default 65,536."""
     event: int = 64 << 20
-    """Bytes of an event of pairs."""
+    """The most bytes of an event of pairs; by default 64 MiB."""
     window: int = 65_536
-    """Events of a window."""
+    """The most events of a window; by default 65,536."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveOptions:
-    """What `Receiver` tells the core."""
+    """The options that `Receiver` passes to the core."""
 
     tls: bool
     cert: PathLike | None
@@ -65,7 +65,7 @@ class ReceiveOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """What `Sender` tells the core."""
+    """The options that `Sender` passes to the core."""
 
     hosts: list[str]
     balance: bool = False
@@ -85,7 +85,7 @@ class SendOptions:
     plain: bool = field(default=False)
 
     def check(self) -> "SendOptions":
-        """Refuse what would send events in plain text over a network, unless that was asked for."""
+        """Return the options; reject those that send over a network without TLS, unless ``plain`` is set."""
         trusted = self.fingerprint is not None or self.ca is not None or self.system_ca
         if trusted and self.plain:
             raise LumberjackError("plain=True and somebody to trust: one or the other", "misuse")
@@ -99,12 +99,12 @@ class SendOptions:
 
 
 def host_list(hosts: str | Sequence[str]) -> list[str]:
-    """Give a list of hosts, whichever way they were given."""
+    """Return the hosts as a list."""
     return [hosts] if isinstance(hosts, str) else list(hosts)
 
 
 def needs_tls(listen: str, tls: bool | None, cert: PathLike | None, client_ca: PathLike | None) -> bool:
-    """TLS is the default outside loopback (decision 10), and wherever there is a certificate."""
+    """Return whether to use TLS: by default outside loopback, and with any certificate (decision 10)."""
     if tls is not None:
         return tls
     return cert is not None or client_ca is not None or not is_local(listen)

@@ -1,4 +1,4 @@
-"""Receivers: batches of events, acknowledged when the application has taken them."""
+"""Receivers of events, in batches that the application acknowledges."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,25 +20,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Batch:
-    """Events of one connection, in their order: a window, or a part of one.
+    """Consecutive events of one connection: a window, or a part of one.
 
-    The writer hears of it when you call `ack`. A batch that is dropped without it is not acknowledged: its connection
-    ends, and the writer sends the events again.
+    Call `ack` to acknowledge the events to the writer. If a batch is dropped without it, its connection ends, and the
+    writer sends the events again.
     """
 
     __slots__ = ("_native",)
 
     def __init__(self, native: "_core.LumberjackBatch") -> None:
-        """Wrap what the core gave."""
+        """Batches come from a `Receiver`; do not make them."""
         self._native = native
 
     @property
     def record_batch(self) -> pa.RecordBatch:
-        """The events, a row for each; docs/protocols/lumberjack.md lists the columns."""
+        """The events, one row each, with the columns of the receiver's schema, by default of `EVENT_SCHEMA`."""
         return self._native.record_batch()
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        """Give the events to whatever takes Arrow."""
+        """Export the events through the Arrow C data interface."""
         capsules: tuple[object, object] = self.record_batch.__arrow_c_array__(requested_schema)
         return capsules
 
@@ -54,41 +54,41 @@ class Batch:
 
     @property
     def received(self) -> datetime:
-        """When the last of the events had come, in UTC."""
+        """The UTC time at which the last of the events arrived."""
         return _EPOCH + timedelta(microseconds=self._native.received())
 
     @property
     def acked(self) -> bool:
-        """Whether it was acknowledged."""
+        """Whether the batch was acknowledged."""
         return self._native.is_acked()
 
     def ack(self) -> None:
-        """Say that the events are safe. Again changes nothing."""
+        """Acknowledge the events, once they are stored safely; a second call changes nothing."""
         self._native.ack()
 
     def events(self) -> Iterator[Event]:
-        """Give the events one by one, from the raw columns. For many, columns are much faster."""
+        """Yield the events one by one; `record_batch` is much faster for many. Needs a receiver without a schema."""
         yield from events_of(self.record_batch.to_pydict())
 
     def __len__(self) -> int:
-        """Count the events."""
+        """Return the number of events."""
         return self._native.num_rows()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it can be acknowledged only in the process that received it."""
         raise TypeError("a Batch is acknowledged where it came in; pickle its record_batch")
 
     def __repr__(self) -> str:
-        """Say what it is."""
+        """Return the number of events, the peer and whether the batch is acknowledged."""
         return f"<Batch of {len(self)} events from {self.peer}{', acknowledged' if self.acked else ''}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverCounters:
-    """What a receiver has seen since it began to listen: `Receiver.counters`."""
+    """The counters of a receiver since it started to listen: `Receiver.counters`."""
 
     connections: int
-    """Connections that were taken."""
+    """Connections that were accepted."""
     open: int
     """Connections that are open."""
     refused: int
@@ -96,58 +96,60 @@ class ReceiverCounters:
     handshakes_failed: int
     """TLS handshakes that failed."""
     events: int
-    """Events that came."""
+    """Events that were received."""
     bytes: int
     """Bytes of these events."""
     wire_bytes: int
-    """Bytes that came, as they came: compressed."""
+    """Bytes that were received, before decompression."""
     windows: int
-    """Windows that came whole."""
+    """Windows that were received completely."""
     acknowledged: int
     """Events that were acknowledged."""
     held_bytes: int
-    """Bytes of what is not safe yet."""
+    """Bytes in memory that are not durable yet."""
     errors: Mapping[str, int]
     """Connections that ended with an error, by its kind."""
     foreign: Mapping[str, int]
-    """Connections of those that spoke something else (decision 11), by its name."""
+    """Connections that spoke another protocol, such as HTTP, by its name."""
     peers: Mapping[str, tuple[int, int]]
-    """Events and bytes by the name in the certificate, or by address. The first 256, then "other"."""
+    """Events and bytes by the name in the writer's certificate, or by its address: the first 256, then "other"."""
 
 
 class Receiver(Listening):
-    """A Lumberjack receiver, which listens as soon as it is made. Iterating it gives batches.
+    """A Lumberjack receiver, which listens as soon as it is made. Iterating over it yields batches.
 
-    As a context manager it closes at the end. What was acknowledged by `Batch.ack` is told to the writers first.
+    As a context manager it closes at the end, after it has sent the acknowledgements of `Batch.ack` to the writers.
 
     Args:
-        listen: ``HOST:PORT``; port 0 picks a free one.
-        tls: Whether with TLS; by default yes, unless on loopback without a certificate (decision 10).
-        cert: The certificate (PEM), with ``key``; without, one for localhost is made once and kept. The files are
-            looked at every 5 seconds: new connections get what they hold, open ones keep theirs.
-        key: Its private key (PEM).
-        client_ca: A PEM file: clients show a certificate that it has signed.
-        client_certificates: Whether those without one are refused, "required", or anonymous, "optional".
-        schema: A pyarrow schema, or whatever gives one by ``__arrow_c_schema__``: JSON is parsed into its columns.
-            By default the raw ones.
-        spool: A `Spool`, or a folder, or a URI of an object store: events are kept there, acknowledged when they are
-            durable, and read from there with `SpoolReader`; there are no batches then.
-        max_connections: Connections beyond these are closed at once. Where the system has fewer descriptors the
-            receiver takes fewer, and says so in the log.
-        max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
-            standing for its /64; by default seven eighths of ``max_connections``, or 64 where that is more.
-        max_bytes: Bytes of what is not acknowledged, of all connections together; who would send more waits.
-        max_age: Seconds after which a connection ends at its window's edge; by default never.
+        listen: ``HOST:PORT`` to listen on; port 0 picks a free one.
+        tls: Whether to use TLS; by default yes, except on loopback without a certificate.
+        cert: The certificate (PEM file), with ``key``; by default one for localhost is made once and kept. The files
+            are checked every 5 seconds: new connections get a changed certificate, open ones keep theirs.
+        key: The certificate's private key (PEM file).
+        client_ca: A CA (PEM file) that must have signed the certificates of writers. By default writers need none.
+        client_certificates: Whether writers without a certificate are rejected ("required") or anonymous ("optional").
+        schema: A pyarrow schema, or an object with ``__arrow_c_schema__``, into whose columns JSON is parsed. By
+            default the columns are those of `EVENT_SCHEMA`.
+        spool: A `Spool`, a folder, or a URI in an object store, in which events are stored; they are acknowledged once
+            they are durable, and read with `SpoolReader`. Then the receiver yields no batches.
+        max_connections: The most connections; further ones are closed at once. If the system allows fewer file
+            descriptors, the receiver accepts fewer connections and logs that.
+        max_connections_per_address: The most connections from one address, where an IPv6 address stands for its /64;
+            further ones are closed at once. By default seven eighths of ``max_connections``, or 64 if that is more.
+        max_bytes: The most bytes of unacknowledged events, of all connections together, by default 256 MiB; beyond it
+            writers wait.
+        max_age: Seconds after which a connection is closed at the end of a window; by default never.
         frame_timeout: Seconds that a frame may take to arrive.
-        idle_timeout: Seconds that a writer may be silent between frames; None: for ever. The first byte must come
-            within 10 seconds of the connection, the handshake included.
-        keepalive: Seconds after which a writer of version 2 that waits for an acknowledgement is told to wait on.
-        repeat_ack: Whether writers of version 1 get their last acknowledgement again instead, where their numbers
-            go on.
-        pause: Seconds of silence within a window, after which what came of it is given and acknowledged.
-        limits: What writers may ask for.
-        metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
-        state_dir: For development certificates; by default the state folder of the command line.
+        idle_timeout: Seconds that a writer may be silent between frames; None: indefinitely. The first byte must arrive
+            within 10 seconds of the connection, including the handshake.
+        keepalive: Seconds between the keepalives for a version 2 writer that waits for an acknowledgement.
+        repeat_ack: Whether writers of version 1, which has no keepalives, get their last acknowledgement again instead,
+            if they do not restart their sequence numbers.
+        pause: Seconds of silence within a window after which its events so far are delivered and acknowledged.
+        limits: The limits for frames and events of writers.
+        metrics: ``HOST:PORT`` on which ``/metrics`` for Prometheus and ``/healthz`` are served over HTTP. By default
+            they are not served.
+        state_dir: The folder of the development certificate; by default the state folder of the command line.
 
     >>> from penstock.lumberjack import Sender
     >>> with Receiver() as receiver, Sender(receiver.address) as sender:
@@ -186,10 +188,10 @@ class Receiver(Listening):
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Begin to listen; the class says what the arguments are.
+        """Start to listen; the class describes the arguments.
 
         Raises:
-            LumberjackError: Of kind "io" for an address or a file, "misuse" for options that do not fit.
+            LumberjackError: Of kind "io" if an address or a file fails, "misuse" for invalid options.
         """
         options = receive_options(
             listen,
@@ -219,33 +221,36 @@ class Receiver(Listening):
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its first certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the first certificate, ``sha256:HEX``; None without TLS."""
         return self._fingerprint
 
     @property
     def counters(self) -> ReceiverCounters:
-        """What it has seen so far."""
+        """The current counters."""
         return counters_of(self._native.counters())
 
     def receive(self, timeout: float | None = None) -> Batch | None:
-        """Wait for the next batch, at most ``timeout`` seconds; None when the receiver is closed.
+        """Wait for the next batch; return None if the receiver is closed.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            LumberjackError: Of kind "deadline" when the time is over.
+            LumberjackError: Of kind "deadline" after the timeout, "misuse" if the receiver has a spool.
         """
         native = self._native.next_batch(timeout)
         return None if native is None else Batch(native)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give batches until the receiver is closed."""
+        """Yield batches until the receiver is closed."""
         while (batch := self.receive()) is not None:
             yield batch
 
     def reload(self) -> bool:
-        """Read the certificate again if its files have changed; say whether they had.
+        """Read the certificate again if its files have changed; return whether they had.
 
         Raises:
-            LumberjackError: Where they cannot be read; the old one stays.
+            LumberjackError: If they cannot be read; the receiver keeps its certificate.
         """
         return self._native.reload()
 
@@ -260,7 +265,7 @@ def receive_options(
     state_dir: PathLike | None,
     **others: Any,
 ) -> ReceiveOptions:
-    """Make what the core is told of what a caller said."""
+    """Return the core's options for a caller's arguments."""
     return ReceiveOptions(
         tls=needs_tls(listen, tls, cert, client_ca),
         cert=cert,
@@ -272,7 +277,7 @@ def receive_options(
 
 
 def counters_of(fields: "_core._ReceiverCounterFields") -> ReceiverCounters:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for the core's counters."""
     plain: dict[str, Any] = dict(fields)
     return ReceiverCounters(
         **plain

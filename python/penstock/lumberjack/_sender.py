@@ -1,4 +1,4 @@
-"""Senders: events to one of several receivers, kept until they are acknowledged."""
+"""Senders of events, which keep them until a receiver has acknowledged them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,35 +16,40 @@ from penstock.lumberjack._options import PathLike, SendOptions, host_list
 
 __all__ = ["Sender"]
 
-# Events that are encoded before they are given to the core.
+# Events that are encoded at once, before they are passed to the core.
 _PART = 2_048
 _NULL_EVENT = '{"event":null}'
 
 
 class Sender:
-    """Sends events to Lumberjack receivers: penstock, Logstash, go-lumber, whatever speaks it.
+    """A sender of events to Lumberjack receivers, such as penstock, Logstash or go-lumber.
 
-    It connects when there is something to send. What is not acknowledged is sent again, in order, over the next
-    connection: at least once. As a context manager it waits at the end until everything is acknowledged.
+    It connects when there are events to send. Events that are not acknowledged are sent again, in order, over the next
+    connection: delivery is at least once. As a context manager it waits at the end until everything is acknowledged.
 
     Args:
-        hosts: ``HOST:PORT`` of the receiver, or several.
-        balance: Use all hosts, each by a connection of its own. By default one, and the next where it fails.
-        fingerprint: Trust the receiver whose certificate has this SHA-256.
-        ca: Trust receivers that this CA (PEM) has signed.
-        system_ca: Trust what the system trusts. Without any of these it is plain, which is for this machine only.
-        cert: Our own certificate (PEM), with ``key``.
-        key: Its private key (PEM).
-        server_name: The name that the certificate must be for; by default the host.
-        plain: Send in plain text to other machines too.
-        frames: "json": J frames. "map": D frames, pairs of strings.
-        protocol: The version of the frames.
-        sequence: Numbers from 1 in every "window", or "continue" over windows and connections (decision 4).
-        window: Events of a window, at most.
-        in_flight: Windows on their way, at most, on each connection.
-        compress: zlib's level, 0 for none.
-        ack_timeout: Seconds that a receiver may be silent while windows are on their way; then another is tried.
-        retry: Seconds to try while nothing is acknowledged; then sending fails. By default for ever.
+        hosts: ``HOST:PORT`` of the receiver, or a sequence of them.
+        balance: Whether to use all hosts, with a connection to each. By default one host is used, and the next one if
+            it fails.
+        fingerprint: Trust the receiver whose certificate has this SHA-256, in hex.
+        ca: Trust receivers whose certificate is signed by this CA (PEM file).
+        system_ca: Trust receivers whose certificate is signed by a CA of the system's store. Without any of these three
+            there is no TLS, which is allowed only for receivers on this machine.
+        cert: The sender's certificate (PEM file), with ``key``.
+        key: The certificate's private key (PEM file).
+        server_name: The name that the receiver's certificate must have; by default the host.
+        plain: Whether to send without TLS to other machines too.
+        frames: "json" for J frames, "map" for D frames, which are pairs of strings.
+        protocol: The version of the frames, 1 or 2.
+        sequence: "window" to number the events of each window from 1, or "continue" to count across windows and
+            connections.
+        window: The most events of a window.
+        in_flight: The most unacknowledged windows of a connection.
+        compress: The zlib level, 0 for no compression.
+        ack_timeout: Seconds that a receiver may be silent while windows are unacknowledged; then the sender connects
+            again, to the next host if there are several.
+        retry: Seconds to retry while nothing is acknowledged; then the sender fails. By default it retries
+            indefinitely.
 
     >>> from penstock.lumberjack import Receiver
     >>> with Receiver() as receiver:
@@ -81,10 +86,10 @@ class Sender:
         ack_timeout: float = 30.0,
         retry: float | None = None,
     ) -> None:
-        """Read the trust; the class says what the arguments are. Nothing is connected yet.
+        """Read the certificates, without connecting; the class describes the arguments.
 
         Raises:
-            LumberjackError: Of kind "misuse" for options that do not fit, "io" for files.
+            LumberjackError: Of kind "misuse" for invalid options, "io" if a file cannot be read.
         """
         options = SendOptions(
             hosts=host_list(hosts),
@@ -111,20 +116,21 @@ class Sender:
         """Send events.
 
         Args:
-            events: Mappings, which become JSON objects or pairs; strings, which become a message; bytes, JSON as it is;
-                `Event`. Or a batch or table in Arrow: its column "event", strings of JSON, where null becomes
-                ``{"event":null}``, or each row as an object. NaN and infinities become the strings "NaN", "Infinity"
-                and "-Infinity", what JSON has nothing for its ``str``.
-                2,048 are taken at a time, so a generator may give more than there is memory for.
-            wait: Whether to return when all of them are acknowledged. If not, it returns when there was room for them,
+            events: Mappings, which become JSON objects or pairs; strings, which become the message of an event; bytes,
+                which are sent unchanged as JSON; or `Event`. Or an Arrow batch or table: with J frames its column
+                "event" of JSON strings, where null becomes ``{"event":null}``, otherwise each row as a mapping. NaN and
+                the infinities become the strings "NaN", "Infinity" and "-Infinity", other values that JSON lacks their
+                ``str``. Events are consumed 2,048 at a time, so a generator may yield more than fit into memory.
+            wait: Whether to wait until all events are acknowledged. Otherwise the call returns once they are queued,
                 and `flush` waits.
-            timeout: Seconds, after which it is open how many of them are sent. By default for ever.
+            timeout: Seconds to wait; by default indefinitely. After the timeout it is unknown how many of the events
+                are sent.
 
         Raises:
-            LumberjackError: Of kind "deadline" when the time is over; "limit" for an event that no receiver would take,
-                16 MiB of JSON or of a value, 64 KiB of a key, 65,536 pairs, 64 MiB of all pairs, and "misuse" for one
-                that is no JSON: none of the 2,048 that were taken with it is sent; another when it has tried for
-                ``retry`` seconds.
+            LumberjackError: Of kind "deadline" after the timeout; "limit" for an event that receivers do not accept,
+                with more than 16 MiB of JSON or of a value, 64 KiB of a key, 65,536 pairs, or 64 MiB of all pairs;
+                "misuse" for an event that cannot be written as JSON. In the last two cases none of the 2,048 events
+                that were consumed together is sent. Another kind if the sender has failed, after ``retry`` seconds.
         """
         if hasattr(events, "__arrow_c_array__") or hasattr(events, "__arrow_c_stream__"):
             for batch in batches_of(events):
@@ -156,32 +162,37 @@ class Sender:
         time: datetime | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> int | None:
-        """Send the lines of a text, as ``penstock lumberjack send`` does; it does not wait for the acknowledgements.
+        """Send lines of text, as ``penstock lumberjack send`` does, without waiting for the acknowledgements.
 
-        A line that is a JSON object is sent as it is, any other as the message of one. Empty lines are left out. A line
-        that is longer than a receiver takes (16 MiB of JSON) is for the caller to divide.
+        A line that is a JSON object is sent unchanged, another one as the message of an object. Empty lines are left
+        out. The caller must split lines that are longer than receivers accept (16 MiB of JSON).
 
         Args:
             text: Whole lines.
             host: The name of this machine.
-            path: The file that they are of.
-            offset: Where in the file they begin.
-            time: When they were read, with its zone; by default now. It is their ``@timestamp``.
-            stop: Asked now and then while there is no room; true gives up.
+            path: The file that contains the lines.
+            offset: The offset of the first line in the file, in bytes.
+            time: The time at which the lines were read, with a time zone; by default now. It is their ``@timestamp``.
+            stop: A function that is called about every 0.1 s while the call waits for room; if it returns true, the
+                call ends.
 
         Returns:
-            How many events were given since the beginning; None where it gave up, and it is open how many were sent.
+            The number of events sent since the sender was made. None if ``stop`` ended the call; then it is unknown how
+            many of the lines were sent.
         """
         read = timestamp(time or datetime.now(UTC))
         return self._native.send_lines(text, self._frames == "map", read, host, path, offset, stop)
 
     @property
     def acknowledged(self) -> int:
-        """How many events are acknowledged, in the order in which they were given, without a gap."""
+        """The number of events that are acknowledged without a gap, in the order in which they were sent."""
         return self._native.acknowledged()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything that was given is acknowledged, at most ``timeout`` seconds.
+        """Wait until all events that were sent are acknowledged.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
             LumberjackError: As for `send`.
@@ -189,7 +200,11 @@ class Sender:
         self._native.flush(None, timeout)
 
     def try_flush(self, timeout: float) -> bool:
-        """Wait as `flush` does; say whether everything is acknowledged."""
+        """Wait as `flush` does; return False after the timeout instead of raising.
+
+        Raises:
+            LumberjackError: If the sender has failed.
+        """
         try:
             self.flush(timeout)
         except LumberjackError as error:
@@ -199,68 +214,68 @@ class Sender:
         return True
 
     def abandon(self) -> None:
-        """End now, whatever is not acknowledged."""
+        """End immediately, even if some events are not acknowledged."""
         self._native.abandon()
 
     def close(self, grace: float = 30.0) -> None:
-        """Take no more events, wait ``grace`` seconds for the acknowledgements, and end.
+        """Accept no more events, wait up to ``grace`` seconds for the acknowledgements, and end.
 
         Raises:
-            LumberjackError: Of kind "deadline" where some are missing.
+            LumberjackError: Of kind "deadline" if some are missing.
         """
         self._native.close(grace)
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the sender itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; where an exception came, at once, and without another one."""
+        """Close the sender; after an exception, end immediately without raising another one."""
         if kind is None:
             self.close()
         else:
             self._native.abandon()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is a live connection."""
         raise TypeError("a Sender is a live connection and cannot be pickled")
 
     def __repr__(self) -> str:
-        """Say what it is."""
+        """Return the kind of frames."""
         return f"<Sender of {self._frames} frames>"
 
 
 def check_frames(frames: str) -> str:
-    """Refuse what is no kind of frames."""
+    """Return the kind of frames; reject an unknown one."""
     if frames not in {"json", "map"}:
         raise ValueError(f'frames must be "json" or "map", not {frames!r}')
     return frames
 
 
 def parts_of(events: Iterable[object]) -> Iterator[list[object]]:
-    """Take events a few at a time: the first are on their way while the next are encoded, and a generator may go on."""
+    """Yield the events in parts, so that the first are sent while the next are still generated and encoded."""
     rest = iter(events)
     while part := list(islice(rest, _PART)):
         yield part
 
 
 def bytes_of(part: list[object]) -> list[bytes]:
-    """Give events as J frames have them; those that are JSON already are most, where there are many."""
+    """Return the events as the bytes of J frames. Large numbers of events are usually bytes already, the fast path."""
     return [event if type(event) is bytes else json_bytes(event) for event in part]
 
 
 def event_column(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give the column of JSON alone, none of it too large; where it is null, there is an object that says so."""
-    import pyarrow.compute as pc  # it takes longer than all else here, and most senders have no batches
+    """Return the column of JSON events alone, checked for size, with ``{"event":null}`` for nulls."""
+    import pyarrow.compute as pc  # a slow import, which most senders do not need
 
     column = batch.column("event")
     if pa.types.is_string_view(column.type):
         column = column.cast(pa.large_string())
     text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if text or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        # A scalar imports pandas, where it is installed.
+        # Only if needed, because making a scalar imports pandas if it is installed.
         if column.null_count:
             column = pc.fill_null(column, pa.scalar(_NULL_EVENT if text else _NULL_EVENT.encode(), column.type))
         check_size("an event", pc.max(pc.binary_length(column)).as_py() or 0)
@@ -268,7 +283,7 @@ def event_column(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def batches_of(events: object) -> Iterable[pa.RecordBatch]:
-    """Give the batches of whatever has columns."""
+    """Return the batches of an object with an Arrow interface."""
     if hasattr(events, "__arrow_c_array__"):
         return [pa.record_batch(events)]
     reader: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(events)

@@ -1,4 +1,4 @@
-"""The spool: what a receiver has acknowledged, durable, until everybody has read it."""
+"""The spool: a durable store of the events that a receiver has acknowledged, until all readers have read them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,29 +21,29 @@ _ALL = (1 << 63) - 1
 _PIECE = 64 << 20
 
 EVENT_SCHEMA: pa.Schema = _core.event_schema()
-"""The columns of events as they came: ``received`` (timestamp), ``peer``, ``identity`` (by the writer's certificate,
-else null), ``sequence``, ``event`` (a JSON object as it was sent; null for others), ``fields`` (the pairs of a D frame;
-null for J frames), ``raw`` (the bytes of a J frame that is no JSON object), ``tags`` (what is wrong:
-``_jsonparsefailure``, ``_charsetfailure``; null if nothing is)."""
+"""The columns of events as they were received: ``received`` (timestamp), ``peer``, ``identity`` (the name in the
+writer's certificate, else null), ``sequence``, ``event`` (a JSON object as it was sent; null for other events),
+``fields`` (the pairs of a D frame; null for J frames), ``raw`` (the bytes of a J frame that is not a JSON object),
+``tags`` (the problems of the event: ``_jsonparsefailure``, ``_charsetfailure``; null if there are none)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place between two events of a spool: the next one.
+    """A position in a spool, before an event.
 
     >>> Position(1, 500) < Position(2, 0)
     True
     """
 
     segment: int = 0
-    """The number of a segment; 0 is before all of them."""
+    """The number of the segment; 0 is before the first one."""
     row: int = 0
-    """The row in it."""
+    """The row in the segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolPiece:
-    """Events of a segment behind one another, which anybody reads with the same result, at any time.
+    """A range of consecutive events in a segment, which always reads with the same result.
 
     >>> SpoolPiece(segment=1, header=800, start=800, end=2000, skip=0, rows=10).bytes
     1200
@@ -52,25 +52,25 @@ class SpoolPiece:
     segment: int
     """The segment's number."""
     header: int
-    """Bytes of the segment's header."""
+    """The bytes of the segment's header."""
     start: int
-    """Where its first record begins in the segment, in bytes."""
+    """The offset of the first record in the segment, in bytes."""
     end: int
-    """Where its last record ends."""
+    """The offset of the end of the last record, in bytes."""
     skip: int
-    """Events of the first record that are not of the piece."""
+    """The number of events at the start of the first record that are not in the piece."""
     rows: int
-    """Its events."""
+    """The number of events."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of its records."""
+        """The bytes of the records."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolCounters:
-    """What a spool has seen since it was opened.
+    """The counters of a spool since it was opened.
 
     >>> SpoolCounters(events=3, duplicates=1, syncs=2, refused=0, bytes=4096).duplicates
     1
@@ -79,20 +79,20 @@ class SpoolCounters:
     events: int
     """Events that were made durable."""
     duplicates: int
-    """Events that were sent again after a reconnect, acknowledged, and left out."""
+    """Events that were sent again after a reconnect; they were acknowledged and left out."""
     syncs: int
-    """How often the disk was asked to be sure, or an object was written."""
+    """How often the disk was synced or an object was written."""
     refused: int
-    """Batches that were refused, because disk or store failed."""
+    """Batches that were refused because the disk or the object store failed."""
     bytes: int
-    """Bytes that are kept."""
+    """Bytes that are stored."""
     damaged: int = 0
-    """Records that were found damaged when the spool was opened, and whose events are lost."""
+    """Records that were damaged when the spool was opened, so that their events are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolOptions:
-    """What `Spool` tells the core."""
+    """The options that `Spool` passes to the core."""
 
     place: str
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class SpoolOptions:
 
 
 class _Planned:
-    """What a spool that is written and one that is read have in common."""
+    """The methods that `Spool` and `SpoolReader` have in common."""
 
     _native: "_core.Spool | _core.SpoolReader"
 
@@ -114,10 +114,10 @@ class _Planned:
 
     @property
     def id(self) -> str:
-        """The spool's ID, 32 hex digits, for ever.
+        """The spool's ID, 32 hex digits, which never changes.
 
         Raises:
-            LumberjackError: Of kind "io" where it cannot be read.
+            LumberjackError: Of kind "io" if the spool cannot be read.
         """
         return self._core_of().id()
 
@@ -130,45 +130,46 @@ class _Planned:
         max_bytes: int = _ALL,
         piece: int = _PIECE,
     ) -> tuple[list[SpoolPiece], Position]:
-        """Divide what lies behind a position; give the pieces and where they end.
+        """Divide the events after a position into pieces; return the pieces and the position after them.
 
         Args:
-            start: Where to begin.
-            until: Where to end; by default with what is durable now.
-            rows: Events of all pieces.
-            max_bytes: Bytes of all pieces; an event that has more comes alone.
-            piece: Bytes of a piece.
+            start: The position at which to start; by default the start of the spool.
+            until: The position at which to end; by default the end of what is durable now.
+            rows: The most events of all pieces together; by default there is no limit.
+            max_bytes: The most bytes of all pieces together; a single larger event is returned alone. By default there
+                is no limit.
+            piece: The most bytes of a piece; by default 64 MiB.
 
         Raises:
-            LumberjackError: Of kind "misuse" where a segment behind ``start`` has been removed, or the spool does not
-                reach to ``start`` or ``until``; "io" where the spool cannot be read.
+            LumberjackError: Of kind "misuse" if a segment after ``start`` has been removed, or the spool ends before
+                ``start`` or ``until``; "io" if the spool cannot be read.
         """
         last = None if until is None else (until.segment, until.row)
         pieces, end = self._core_of().plan((start.segment, start.row), last, rows, max_bytes, piece)
         return [SpoolPiece(*found) for found in pieces], Position(*end)
 
     def end(self, start: Position = Position()) -> Position:
-        """Say where the spool ends now; ``start`` spares looking at what is before it."""
+        """Return the current end of the spool; a known ``start`` avoids reading what is before it."""
         return self.plan(start)[1]
 
     def commit(self, reader: str, position: Position) -> None:
-        """Say that a reader has made every event before a position its own.
+        """Report that a reader has processed all events before a position.
 
-        Segments that every named reader is done with are removed, but for the last two; with ``ack="commit"`` their
-        events are acknowledged. A position before the one that is known changes nothing.
+        Segments that all named readers have committed are removed, except for the last two; with ``ack="commit"`` their
+        events are acknowledged. A position before the last committed one changes nothing.
 
         Args:
             reader: The reader's name, 1 to 128 bytes.
-            position: As `plan` gave it.
+            position: A position that `plan` has returned.
 
         Raises:
-            LumberjackError: Of kind "misuse" where the spool is not that far, or is only read here.
+            LumberjackError: Of kind "misuse" if the spool ends before the position, or is read without its receiver.
         """
         self._core_of().commit(reader, (position.segment, position.row))
 
 
 class Spool(_Planned):
-    """A spool that is written, by this process alone: where a `Receiver` puts what it acknowledges.
+    """A spool that only this process writes: a `Receiver` stores events in it before it acknowledges them.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, Spool(f"{folder}/spool") as spool:
@@ -188,26 +189,28 @@ class Spool(_Planned):
         dedup: bool = True,
         storage: Mapping[str, str] | None = None,
     ) -> None:
-        """Open a spool, or make one. What a crash has left half-written is cut off; it was never acknowledged.
+        """Open a spool, or create it.
 
-        A record that was damaged on disk loses its own events and no others (see `SpoolReader.read`). The file
-        as it was found is kept beside the segment, as ``.damaged``.
+        A record that a crash left half-written is cut off; its events were not acknowledged. A record that was damaged
+        on disk loses its own events and no others (see `SpoolReader.read`). The file as it was found is kept next to
+        the segment, as ``.damaged``.
 
-        A spool in an object store is taken over from whoever wrote it before: what that one still gets it refuses.
+        A spool in an object store is taken over from its previous writer, which refuses events from then on.
 
         Args:
             place: A folder, or the URI of a prefix in an object store (``s3://``, ``gs://``, ``abfss://``).
-            max_bytes: Bytes that are kept; then writers wait until readers commit.
-            segment_bytes: A segment is full with so many bytes, or a quarter of ``max_bytes``.
-            segment_seconds: And after so many seconds.
-            linger: In an object store: seconds that an object waits for more events.
-            ack: When events are acknowledged: ``spool``, on disk, or ``commit``, when every named reader has committed.
-            dedup: Whether events that a sender sends again after its connection broke are left out.
-            storage: Options of the object store; by default the environment says it all.
+            max_bytes: The most bytes to store, by default 10 GiB; beyond it writers wait until readers commit.
+            segment_bytes: The size at which a segment is full, by default 64 MiB, at most a quarter of ``max_bytes``.
+            segment_seconds: The age in seconds at which a segment is full.
+            linger: Seconds that an object in an object store waits for more events before it is written.
+            ack: When events are acknowledged: ``spool``, once they are durable, or ``commit``, once all named readers
+                have committed them.
+            dedup: Whether to leave out events that a sender sends again because its connection broke.
+            storage: Options of the object store; by default the environment configures it.
 
         Raises:
-            LumberjackError: Of kind "misuse" where an option is wrong; "io" where another process writes the folder,
-                and where disk or store fail.
+            LumberjackError: Of kind "misuse" for an invalid option; "io" if another process writes the folder, or the
+                disk or the object store fails.
         """
         options = SpoolOptions(
             place=os.fspath(place),
@@ -231,17 +234,17 @@ class Spool(_Planned):
         key: PathLike | None = None,
         state: PathLike | None = None,
     ) -> tuple[str, str]:
-        """Let readers in over TLS who have the key; give the address and the certificate's fingerprint.
+        """Serve the spool over TLS to readers that have the key; return the address and the certificate's fingerprint.
 
         Args:
-            listen: ``HOST:PORT``; port 0 picks a free one.
-            read_key: What readers must know, at least 16 bytes.
-            cert: The certificate (PEM file), with ``key``; by default one for development.
-            key: Its private key (PEM file).
-            state: For the development certificate; by default the state folder of the command line.
+            listen: ``HOST:PORT`` to listen on; port 0 picks a free one.
+            read_key: The secret that readers must present, at least 16 bytes.
+            cert: The certificate (PEM file), with ``key``; by default a development certificate.
+            key: The certificate's private key (PEM file).
+            state: The folder of the development certificate; by default the state folder of the command line.
 
         Raises:
-            LumberjackError: Of kind "io" where the address is taken, "misuse" where the key is short.
+            LumberjackError: Of kind "io" if the address is in use, "misuse" if the key is too short.
         """
         development = (state_dir() if state is None else Path(state)) / "certificate"
         pair = [None if path is None else Path(path) for path in (cert, key)]
@@ -249,39 +252,39 @@ class Spool(_Planned):
 
     @property
     def core(self) -> "_core.Spool":
-        """What a `Receiver` delivers to."""
+        """The core's spool, to which a `Receiver` delivers."""
         return self._native
 
     def counters(self) -> SpoolCounters:
-        """Give what it has seen."""
+        """Return the current counters."""
         return SpoolCounters(**self._native.counters())
 
     def close(self) -> None:
-        """Take no more, and wait until what was taken is on disk."""
+        """Stop serving readers, accept no more events, and wait until the accepted ones are durable."""
         self._native.close()
 
     def __enter__(self) -> Self:
-        """Use it for a while."""
+        """Return the spool itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the spool."""
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: only one process writes a spool."""
         raise TypeError("a Spool is written by one process and cannot be pickled: pickle a SpoolReader")
 
     def __repr__(self) -> str:
-        """Say where it is."""
+        """Return the place of the spool."""
         return f"<Spool {self._place}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolReaderOptions:
-    """What `SpoolReader` tells the core."""
+    """The options that `SpoolReader` passes to the core."""
 
     place: str | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -296,9 +299,10 @@ class SpoolReaderOptions:
 
 
 class SpoolReader(_Planned):
-    """Reads a spool: its folder, its prefix in an object store, or the receiver that writes it.
+    """A reader of a spool in a folder, in an object store, or through the receiver that writes it.
 
-    It holds options and opens nothing before it is used; it survives a pickle and a fork.
+    It holds only options and opens the spool at its first use in each process, so it can be pickled and used after a
+    fork.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, Spool(f"{folder}/spool") as spool:
@@ -309,12 +313,17 @@ class SpoolReader(_Planned):
     """
 
     def __init__(self, place: PathLike, *, storage: Mapping[str, str] | None = None) -> None:
-        """Take a spool's folder, or its URI in an object store, to be read where it lies."""
+        """Make a reader of a spool in a folder or, by its URI, in an object store; nothing is opened yet.
+
+        Args:
+            place: The spool's folder, or its URI.
+            storage: Options of the object store; by default the environment configures it.
+        """
         self._take(SpoolReaderOptions(place=os.fspath(place), storage=dict(storage or {})))
 
     def _take(self, options: SpoolReaderOptions) -> None:
         self._options = options
-        # What was opened does not survive a fork.
+        # An open spool cannot be used after a fork.
         self._opened = Opened(partial(_core.SpoolReader, options))
 
     @classmethod
@@ -336,17 +345,19 @@ class SpoolReader(_Planned):
         key: PathLike | None = None,
         server_name: str | None = None,
     ) -> Self:
-        """Take the spool of a receiver that serves it (`Spool.serve`). Nothing is asked before the first use.
+        """Make a reader of a spool that its receiver serves (`Spool.serve`); it connects at its first use.
+
+        Exactly one of ``fingerprint``, ``ca`` and ``system_ca`` must be given: it determines which server is trusted.
 
         Args:
-            address: ``HOST:PORT`` of the service.
-            read_key: The key that it asks for.
-            fingerprint: Trust the server whose certificate has this SHA-256.
-            ca: Trust servers that this CA (PEM file) has signed.
-            system_ca: Trust what the system trusts. Exactly one of the three must be given.
+            address: ``HOST:PORT`` of the server.
+            read_key: The server's read key.
+            fingerprint: Trust the server whose certificate has this SHA-256, in hex.
+            ca: Trust servers whose certificate is signed by this CA (PEM file).
+            system_ca: Trust servers whose certificate is signed by a CA of the system's store.
             cert: The reader's certificate (PEM file), with ``key``.
-            key: Its private key (PEM file).
-            server_name: What the server's certificate must be for; by default the host.
+            key: The certificate's private key (PEM file).
+            server_name: The name that the server's certificate must have; by default the host of ``address``.
         """
         paths = [None if path is None else os.fspath(path) for path in (ca, cert, key)]
         return cls._of(
@@ -364,7 +375,7 @@ class SpoolReader(_Planned):
 
     @property
     def address(self) -> str | None:
-        """The service that it asks; None for a spool that is read where it lies, where nothing can be committed."""
+        """The ``HOST:PORT`` of the server; None for a spool that is read directly, where `commit` is not possible."""
         return self._options.address
 
     def _core_of(self) -> _core.SpoolReader:
@@ -377,18 +388,19 @@ class SpoolReader(_Planned):
         schema: pa.Schema | None = None,
         skip_damaged: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Give the events of pieces, by default all there are, as record batches.
+        """Yield the events of pieces, by default of the whole spool, as record batches.
 
         Args:
-            pieces: What to read, in this order.
-            schema: The columns that the fields of events are parsed into; by default they stay as they came,
-                `EVENT_SCHEMA`. ``_received``, ``_peer``, ``_identity``, ``_sequence``, ``_raw``, ``_tags`` and
-                ``_rescue`` (what did not fit, as a JSON object) are no fields.
-            skip_damaged: Leave out events that were lost to damage on disk, with a warning in the log.
+            pieces: The pieces to read, in this order.
+            schema: The columns into which the fields of events are parsed; by default events are returned unparsed, in
+                the columns of `EVENT_SCHEMA`. The names ``_received``, ``_peer``, ``_identity``, ``_sequence``,
+                ``_raw``, ``_tags`` and ``_rescue`` (the fields that did not fit, as a JSON object) are not fields of
+                events.
+            skip_damaged: Whether to leave out events that were lost to damage on disk, with a warning in the log.
 
         Raises:
-            LumberjackError: Of kind "io" where the spool cannot be read, or is not what was written: it names the
-                segment and the rows that are lost.
+            LumberjackError: Of kind "io" if the spool cannot be read or is damaged; the message names the segment and
+                the lost rows.
         """
         native = self._core_of()
         for piece in self.plan()[0] if pieces is None else pieces:
@@ -396,17 +408,17 @@ class SpoolReader(_Planned):
             yield from native.rows(place, schema, skip_damaged)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is read, and how."""
+        """Compare the options."""
         return isinstance(other, SpoolReader) and self._options == other._options
 
     def __hash__(self) -> int:
-        """Hash where it is."""
+        """Hash the spool's place or address."""
         return hash((self._options.place, self._options.address))
 
     def __reduce__(self) -> tuple[object, tuple[SpoolReaderOptions]]:
-        """Survive a pickle by the options."""
+        """Pickle the options."""
         return SpoolReader._of, (self._options,)
 
     def __repr__(self) -> str:
-        """Say where the spool is, and nothing that is secret."""
+        """Return the spool's place or address, without secrets."""
         return f"<SpoolReader {self._options.place or self._options.address}>"

@@ -1,6 +1,7 @@
-"""PIMP: results to whoever can only poll, through a buffer that both sides call.
+"""PIMP: results for consumers that can only poll, through a buffer that both sides call.
 
-`Buffer` keeps jobs, `Sender` writes one, `Consumer` reads it, `Job` is what both are told; `Trigger` starts senders.
+`Buffer` keeps jobs, `Sender` writes a job, `Consumer` reads it, `Job` has the URL and the keys that both need, and
+`Trigger` starts senders on request.
 """
 
 from penstock.pimp._buffer import Buffer

@@ -1,4 +1,4 @@
-"""Buffers: what keeps jobs between those who write and those who read them."""
+"""Buffers, which keep jobs between their senders and their consumers."""
 
 from penstock import _core
 from penstock._listening import Listening
@@ -11,22 +11,25 @@ class Buffer(Listening):
     """A buffer in this process, which listens as soon as it is made. As a context manager it closes at the end.
 
     Args:
-        listen: ``HOST:PORT``; port 0 picks a free one.
-        store: Where jobs are kept: a folder, ``memory:``, or ``redis://HOST:PORT/DB``. What was answered with 201 is on
-            disk there, unless it is memory.
-        behind_proxy: Speak plain HTTP, on loopback only: something in front of it speaks TLS. By default it is HTTPS.
-        cert: The certificate (PEM), with ``key``; without, one for localhost is made once and kept.
-        key: Its private key (PEM).
-        client_ca: A PEM file: clients show a certificate that it has signed.
-        jwt_secret: Keys may be JWTs (HS256) signed with it; they make their job with its first write (decision 1).
-        allow_origin: The origin whose pages may ask, or ``*``. By default none.
-        limits: How large jobs may be, and how long they live.
-        max_connections: Connections at once; others wait in the system. Where the system has fewer descriptors the
-            buffer takes fewer, and says so in the log.
-        max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
-            standing for its /64; by default seven eighths of ``max_connections``, or 64 where that is more.
-        metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
-        state_dir: For development certificates; by default the state folder of the command line.
+        listen: ``HOST:PORT`` to listen on; port 0 picks a free one.
+        store: The place of jobs: a folder, ``memory:``, or ``redis://HOST:PORT/DB``. A write that was answered with 201
+            is on disk in a folder, and in Redis as far as its ``appendfsync`` is ``always``.
+        behind_proxy: Whether to serve HTTP without TLS, on loopback only, for a proxy that has TLS. By default the
+            buffer serves HTTPS.
+        cert: The certificate (PEM file), with ``key``; by default one for localhost is made once and kept.
+        key: The certificate's private key (PEM file).
+        client_ca: A CA (PEM file) that must have signed the certificates of clients. By default clients need none.
+        jwt_secret: A secret with which keys may be signed as JWTs (HS256); the first write with such a key creates its
+            job. By default keys cannot be JWTs.
+        allow_origin: The origin whose pages may call the buffer, or ``*``. By default none may.
+        limits: The limits on the size and the life of jobs.
+        max_connections: The most connections; further ones wait in the system. If the system allows fewer file
+            descriptors, the buffer accepts fewer connections and logs that.
+        max_connections_per_address: The most connections from one address, where an IPv6 address stands for its /64;
+            further ones are closed at once. By default seven eighths of ``max_connections``, or 64 if that is more.
+        metrics: ``HOST:PORT`` on which ``/metrics`` for Prometheus and ``/healthz`` are served over HTTP. By default
+            they are not served.
+        state_dir: The folder of the development certificate; by default the state folder of the command line.
 
     >>> from penstock.pimp import Job
     >>> with Buffer(behind_proxy=True) as buffer:
@@ -58,10 +61,10 @@ class Buffer(Listening):
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Open the store and begin to listen; the class says what the arguments are.
+        """Open the store and start to listen; the class describes the arguments.
 
         Raises:
-            PimpError: Of kind "io" for an address or a file, "misuse" for options that do not fit.
+            PimpError: Of kind "io" if an address or a file fails, "misuse" for invalid options.
         """
         options = serve_options(
             listen,
@@ -85,10 +88,10 @@ class Buffer(Listening):
 
     @property
     def url(self) -> str:
-        """``https://HOST:PORT``: what `Job.create` takes."""
+        """The buffer's URL, ``https://HOST:PORT`` (``http:`` behind a proxy), for `Job.create`."""
         return f"{self._scheme}://{self.address}"
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the buffer's certificate, ``sha256:HEX``; None without TLS."""
         return self._fingerprint

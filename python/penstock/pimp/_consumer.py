@@ -1,4 +1,4 @@
-"""Consumers: who reads a job."""
+"""Consumers, which read a job."""
 
 import codecs
 import io
@@ -23,34 +23,35 @@ __all__ = ["Consumer", "Metadata", "metadata_of", "read_options", "replaced"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What a job is: its chunk 0 (section 4)."""
+    """The metadata of a job, which are in its chunk 0 (PIMP, section 4)."""
 
     content_type: str
     """The payload's MIME type."""
     content_encoding: Literal["identity", "base64"]
-    """How values hold it."""
+    """The encoding of the payload in values."""
     compression: Literal["none", "gzip"]
-    """What was done to it before; a consumer gives it as it was."""
+    """The compression of the payload before it was encoded; a consumer returns the payload uncompressed."""
     content_length: int | None
-    """Bytes of the payload, compressed where it is; None where the sender did not say."""
+    """The bytes of the payload, after compression; None if the sender did not set it."""
     meta: dict[str, Any] | None
-    """What the sender has for the consumer; None where Python cannot read it, as integers of 5,000 digits."""
+    """An object of the sender; None if there is none, or if Python cannot parse it (integers of 5,000 digits)."""
 
 
 class Consumer:
-    """Reads a job: an iterator of bytes, as they come. Nothing is asked before the first of them is wanted.
+    """A reader of a job, which yields its bytes as they arrive. It sends no request before the first are needed.
 
-    It polls by index, so a connection that breaks loses nothing; where the buffer can, it waits for news (``wait``).
-    What it gives at the end is whole: gaps, contentLength and the sender's SHA-256 are checked.
+    It polls by index, so a broken connection loses nothing. If the buffer supports that, it holds a poll open until
+    there are new chunks (``wait``). When the iteration ends, the payload is complete: gaps, contentLength and the
+    sender's SHA-256 are checked.
 
     Args:
-        job: The job, with its readKey where it has one.
-        wait: Seconds that a buffer is asked to hold a poll open; 0: it is asked every ``poll_interval`` instead.
+        job: The job, with its readKey if it has one.
+        wait: Seconds that the buffer is asked to hold a poll open; with 0 the consumer polls every ``poll_interval``.
         poll_interval: Seconds between polls.
-        max_poll_interval: What this grows to while nothing comes.
-        stall_timeout: Seconds without anything new, after which the job counts as stalled.
-        max_bytes: The most bytes of a payload.
-        position: Go on behind what another consumer of this job has given: its `position`.
+        max_poll_interval: The longest interval in seconds, to which it grows while there is nothing new.
+        stall_timeout: Seconds without anything new after which the job is stalled.
+        max_bytes: The most bytes of a payload; by default 1 GiB.
+        position: The `position` of another consumer of the job, after which this one continues.
 
     >>> from penstock.pimp import Buffer, Job
     >>> with Buffer(behind_proxy=True) as buffer:
@@ -75,10 +76,10 @@ class Consumer:
         max_bytes: int = 1 << 30,
         position: str | None = None,
     ) -> None:
-        """Take what is known of the job; the class says what the arguments are.
+        """Make a consumer, without a request; the class describes the arguments.
 
         Raises:
-            PimpError: Of kind "misuse" for options that do not fit; "malformed" where that is no position in this job.
+            PimpError: Of kind "misuse" for invalid options, "malformed" if ``position`` is not a position in this job.
         """
         options = read_options(wait, poll_interval, max_poll_interval, stall_timeout, max_bytes)
         self._job = job
@@ -86,12 +87,12 @@ class Consumer:
 
     @property
     def job(self) -> Job:
-        """The job that it reads."""
+        """The job that the consumer reads."""
         return self._job
 
     @property
     def metadata(self) -> Metadata:
-        """What the job is; waits for its chunk 0.
+        """The job's metadata; waits for chunk 0.
 
         Raises:
             PimpError: As for `receive`.
@@ -100,14 +101,14 @@ class Consumer:
 
     @property
     def next_index(self) -> int:
-        """The next index that it needs."""
+        """The index of the next chunk that the consumer needs."""
         return self._native.next_index()
 
     @property
     def position(self) -> str:
-        """Behind what it has given: a text that a consumer in another process takes, or this one's successor.
+        """The position after the bytes that were returned, as a str from which another consumer can continue.
 
-        Of a payload that was compressed everything is asked for again, and what was given before is left out.
+        If the payload is compressed, that consumer reads it again from the start, and skips what was returned before.
 
         >>> from penstock.pimp import Buffer, Job
         >>> with Buffer(behind_proxy=True) as buffer:
@@ -124,24 +125,25 @@ class Consumer:
         return self._native.position()
 
     def receive(self, timeout: float | None = None) -> bytes | None:
-        """Wait for the next bytes; None when the payload is whole.
+        """Wait for the next bytes; return None if the payload is complete.
 
         Args:
-            timeout: Seconds to wait; nothing is lost where they are over. By default as long as ``stall_timeout`` says.
+            timeout: Seconds to wait; no bytes are lost after the timeout. By default only ``stall_timeout`` applies.
 
         Raises:
-            PimpError: With the code FAILED where the sender says so, STALLED, EXPIRED, NOT_FOUND or UNAUTHORIZED,
-                CORRUPT where the payload is not what the job says, TOO_LARGE beyond a limit, DEADLINE after the time.
+            PimpError: With the code FAILED if the sender failed the job; STALLED, EXPIRED, NOT_FOUND or UNAUTHORIZED;
+                CORRUPT if the payload contradicts its metadata or checksum; TOO_LARGE beyond a limit; DEADLINE after
+                the timeout.
         """
         return self._native.next_data(timeout)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Give the payload as it comes."""
+        """Yield the payload as it arrives."""
         while (data := self.receive()) is not None:
             yield data
 
     def text(self, encoding: str = "utf-8") -> Iterator[str]:
-        """Give the payload as text, as it comes."""
+        """Yield the payload as strings, as it arrives."""
         decoder = codecs.getincrementaldecoder(encoding)()
         for data in self:
             if text := decoder.decode(data):
@@ -150,34 +152,39 @@ class Consumer:
             yield text
 
     def read(self) -> bytes:
-        """Wait for the whole payload."""
+        """Wait for the whole payload and return it."""
         return b"".join(self)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Give the batches of a payload that is a stream of Arrow, as they come.
+        """Yield the batches of a payload that is an Arrow IPC stream, as they arrive.
 
         Raises:
-            PimpError: As for `receive`, also behind the last batch: a job may fail, or its checksum be another; CORRUPT
-                where bytes are left behind the stream's end.
+            PimpError: As for `receive`, also after the last batch, because the job may still fail or its checksum may
+                be wrong; CORRUPT if there are bytes after the end of the stream.
         """
         source = _Reader(self)
         with pa.ipc.open_stream(source) as reader:
             yield from reader
-        # Arrow stops at its own end, which is not yet the job's.
+        # Arrow stops at the end of its stream; only the end of the job verifies the payload.
         if source.read(1):
             raise PimpError("bytes are left behind the end of the stream of Arrow", "violation", "CORRUPT")
 
     def arrow_schema(self) -> pa.Schema:
-        """Give the columns of a payload that is a stream of Arrow. What it takes of the payload is not given again."""
+        """Return the schema of a payload that is an Arrow IPC stream. The bytes read for it are not returned again."""
         with pa.ipc.open_stream(_Reader(self)) as reader:
             return reader.schema
 
     def save(self, path: PathLike, *, progress: Callable[[int], object] | None = None) -> int:
-        """Write the payload to a file, which is there when it is whole; give its bytes.
+        """Write the payload to a file, which appears only when it is complete; return the number of bytes.
 
         Args:
-            path: The file; one that is there is replaced, with its permissions. A device or a pipe is written to.
-            progress: Called with the bytes so far.
+            path: The file; an existing one is replaced and keeps its permissions. A device or a pipe is written to
+                directly.
+            progress: A function that is called with the number of bytes so far.
+
+        Raises:
+            PimpError: As for `receive`.
+            OSError: If the file cannot be written.
         """
         size = 0
         with replaced(Path(path)) as file:
@@ -189,20 +196,20 @@ class Consumer:
         return size
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is a live connection."""
         raise TypeError("a Consumer is a live connection and cannot be pickled; pickle its job and its position")
 
     def __repr__(self) -> str:
-        """Say what it reads, and how far it is."""
+        """Return the job and the next index."""
         return f"<Consumer of {self._job!r} at {self.next_index}>"
 
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """Give a file that takes the place of another one when the block is over; a device or a pipe itself."""
+    """Yield a file that replaces the one at the path after the block; a device or a pipe is yielded itself."""
     mode = None
     if path.exists():
-        # A link stays one.
+        # Replace the target of a link, not the link.
         path = path.resolve()
         if not path.is_file():
             with path.open("wb") as file:
@@ -222,7 +229,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
 
 
 class _Reader(io.RawIOBase):
-    """A file over a consumer, for what reads files."""
+    """A readable file with the payload of a consumer."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -232,7 +239,7 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        # Filled, unless the payload ends: who reads batches takes fewer bytes for the end.
+        # Fill the buffer unless the payload ends, because the reader of batches treats fewer bytes as the end.
         filled = 0
         while filled < len(buffer):
             if not self._rest:
@@ -249,7 +256,7 @@ class _Reader(io.RawIOBase):
 def read_options(
     wait: float, poll_interval: float, max_poll_interval: float, stall_timeout: float, max_bytes: int
 ) -> ReadOptions:
-    """Make what the core is told."""
+    """Return the core's options of a consumer."""
     return ReadOptions(
         wait=wait,
         poll_interval=poll_interval,
@@ -260,12 +267,12 @@ def read_options(
 
 
 def metadata_of(fields: "_core._PimpMetadata") -> Metadata:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for the core's metadata."""
     content_type, content_encoding, compression, content_length, text = fields
     try:
         meta = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
-        # It is the sender's, and no reason not to read the payload.
+        # A bad object of the sender must not prevent reading the payload.
         meta = None
     return Metadata(
         content_type=content_type,

@@ -1,4 +1,4 @@
-"""Jobs: what who writes one and who reads it are told, and what the one who made it may do."""
+"""Jobs: the URL and the keys that senders and consumers need, and the management of a job."""
 
 import json
 import secrets
@@ -21,7 +21,7 @@ __all__ = ["Job", "JobStatus", "key_of", "new_job_id", "new_key", "status_of"]
 
 
 def new_job_id() -> str:
-    """Make a jobId: a UUIDv4 (section 6).
+    """Return a new jobId, a UUIDv4 (PIMP, section 6).
 
     >>> len(new_job_id())
     36
@@ -30,7 +30,7 @@ def new_job_id() -> str:
 
 
 def new_key() -> str:
-    """Make a key: 32 bytes of the system's random numbers (section 13).
+    """Return a new key: 32 random bytes of the system, in URL-safe Base64 (PIMP, section 13).
 
     >>> len(new_key())
     43
@@ -40,26 +40,26 @@ def new_key() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """Where a job is in its life: `Job.status`."""
+    """The status of a job: `Job.status`."""
 
     state: Literal["CREATED", "ACTIVE", "COMPLETED", "FAILED", "EXPIRED"]
-    """Section 10."""
+    """The state (PIMP, section 10)."""
     chunks: int
-    """Chunks stored, chunk 0 included."""
+    """The number of stored chunks, including chunk 0."""
     bytes: int
-    """Bytes of all values stored, that of chunk 0 included."""
+    """The bytes of all stored values, including that of chunk 0."""
     next_index: int
-    """The highest index stored, plus 1."""
+    """The highest stored index plus 1."""
     created_at: int
-    """Milliseconds since 1970."""
+    """The time of creation, in milliseconds since the Unix epoch."""
     expires_at: int
-    """Milliseconds since 1970."""
+    """The time of expiry, in milliseconds since the Unix epoch."""
     cancelled: bool
-    """Whether its consumer wants no more."""
+    """Whether the job was cancelled."""
     sha256: str | None
-    """The payload's, in hex, if its sender has said it."""
+    """The SHA-256 of the payload in hex, if its sender has set it."""
     etag: str | None
-    """The generation, for `Job.take_over`; None from buffers that have none."""
+    """The generation of the writeKey, for `Job.take_over`; None if the buffer does not support that."""
 
 
 _ATTEMPTS = 8
@@ -67,21 +67,21 @@ _NOTHING = {"contentType": "application/octet-stream", "contentEncoding": "base6
 
 
 class Job:
-    """A job at a buffer: its URL, and the keys that are known here. It can be pickled, with the keys.
+    """A job at a buffer, with its URL and the keys that are known here. It can be pickled, including the keys.
 
     Args:
-        url: ``BUFFER/pimp/{jobId}``, or a writeUrl, which has ``/chunks`` behind it.
-        key: The writeKey: it writes, reads, cancels and deletes.
-        read_key: The readKey, where the job has one: it reads and cancels.
-        fingerprint: Trust the buffer whose certificate has this SHA-256.
-        ca: Trust buffers that this CA (PEM) has signed.
-        system_ca: Trust what the system trusts, which is also the default for ``https://``. ``http://`` is for loopback
-            only.
-        cert: Our own certificate (PEM), with ``cert_key``.
-        cert_key: Its private key (PEM).
-        allowed_hosts: The hosts that may be asked, ``HOST`` or ``HOST:PORT``; to be given where the URL comes from
-            outside. By default that of the URL.
-        retry: Seconds for which requests that fail are made again.
+        url: ``BUFFER/pimp/{jobId}``, or a writeUrl, which ends with ``/chunks``.
+        key: The writeKey, which allows to write, read, cancel and delete the job.
+        read_key: The readKey, if the job has one, which allows to read and cancel the job.
+        fingerprint: Trust the buffer whose certificate has this SHA-256, in hex.
+        ca: Trust buffers whose certificate is signed by this CA (PEM file).
+        system_ca: Trust buffers whose certificate is signed by a CA of the system's store, which is also the default
+            for ``https://``. ``http://`` is allowed only on loopback.
+        cert: The client certificate (PEM file), with ``cert_key``.
+        cert_key: The certificate's private key (PEM file).
+        allowed_hosts: The hosts to which requests may be sent, ``HOST`` or ``HOST:PORT``; set them if the URL comes
+            from outside. By default the host of the URL.
+        retry: Seconds for which failed requests are retried.
 
     >>> from penstock.pimp import Buffer
     >>> with Buffer(behind_proxy=True) as buffer:
@@ -106,7 +106,7 @@ class Job:
         allowed_hosts: Sequence[str] | None = None,
         retry: float = 30.0,
     ) -> None:
-        """Take what is known of a job; the class says what the arguments are. Nothing is asked yet."""
+        """Make a job object, without a request; the class describes the arguments."""
         self._url = url
         self.key: str | None = key
         """The writeKey, if it is known here."""
@@ -134,19 +134,19 @@ class Job:
         timeout: float | None = None,
         **reach: Any,
     ) -> Self:
-        """Make a job at a buffer, as its consumer does (section 6).
+        """Create a job at a buffer, which is what a consumer does first (PIMP, section 6).
 
         Args:
             buffer: The buffer's URL.
-            job_id: By default a new one.
+            job_id: The jobId; by default a new one.
             key: The writeKey; by default a new one.
-            read_key: The key without which nobody reads; by default who knows the jobId reads.
-            ttl: Seconds that it lives; by default the buffer's limit, 300.
-            timeout: Seconds to wait; by default as long as ``retry`` says.
-            reach: Whom to trust, as for `Job`.
+            read_key: The readKey, which readers then need. By default the jobId is enough to read the job.
+            ttl: The life of the job in seconds; by default the buffer's limit, usually 300.
+            timeout: Seconds to wait; by default only ``retry`` applies.
+            reach: The buffers to trust, as for `Job`.
 
         Raises:
-            PimpError: With the code CONFLICT where the job is there with another key.
+            PimpError: With the code CONFLICT if the job exists with another key.
         """
         url = f"{buffer.rstrip('/')}/pimp/{job_id or new_job_id()}"
         job = cls(url, key=key or new_key(), read_key=read_key, **reach)
@@ -155,7 +155,7 @@ class Job:
 
     @cached_property
     def _native(self) -> "_core.PimpJob":
-        # Opened when it is needed, so that a job can be made where it is only handed on.
+        # Opened at the first use, because a job may be made only to be pickled.
         return _core.PimpJob(self._url, self._options)
 
     @property
@@ -170,22 +170,22 @@ class Job:
 
     @property
     def write_url(self) -> str:
-        """Where chunks are posted: the writeUrl of a trigger request."""
+        """The URL to which chunks are posted: the writeUrl of a trigger request."""
         return f"{self.url}/chunks"
 
     @property
     def raw_url(self) -> str:
-        """Where the payload is, once the job is completed."""
+        """The URL of the payload of a completed job."""
         return f"{self.url}/raw"
 
     @property
     def page_url(self) -> str:
-        """The buffer's page that shows the job as it arrives, with the key that reads; it stays behind the ``#``."""
+        """The URL of the buffer's page that shows the job as it arrives; the readKey is after the ``#``: never sent."""
         key = "" if self.read_key is None else f"&key={quote(self.read_key, safe='')}"
         return f"{self.url.removesuffix(f'pimp/{self.id}')}#job={self.id}{key}"
 
     def ensure(self, *, ttl: float | None = None, timeout: float | None = None) -> bool:
-        """Make the job if it is not there; say whether it is new.
+        """Create the job if it does not exist; return whether it is new.
 
         Raises:
             PimpError: As for `create`.
@@ -194,7 +194,7 @@ class Job:
         return new
 
     def status(self, timeout: float | None = None) -> JobStatus:
-        """Ask where it is in its life.
+        """Return the status of the job.
 
         Raises:
             PimpError: With the code NOT_FOUND or EXPIRED, for example.
@@ -202,22 +202,22 @@ class Job:
         return status_of(self._native.status(self.read_key or self.key, timeout))
 
     def cancel(self, timeout: float | None = None) -> bool:
-        """Say that nobody wants more of it: its sender hears of it and stops. False for a job that has ended."""
+        """Cancel the job, so that its sender stops; return False if the job has ended already."""
         return self._native.cancel(key_of(self, "reads"), timeout)
 
     def delete(self, timeout: float | None = None) -> None:
-        """Have the buffer forget it, with its chunks."""
+        """Delete the job and its chunks from the buffer."""
         self._native.delete(key_of(self), timeout)
 
     def finish(self, error: str | None = None, timeout: float | None = None) -> None:
-        """Write the final chunk behind the last one, for a writer that does not: the sink of a stream of Spark.
+        """Write the final chunk after the last one, for writers that do not, such as the sink of a Spark stream.
 
         Args:
-            error: Why it has failed; by default it is completed.
+            error: The reason for which the job fails; by default it is completed.
             timeout: Seconds to wait for each request.
 
         Raises:
-            PimpError: With the code CONFLICT where somebody else writes it again and again meanwhile.
+            PimpError: With the code CONFLICT if another writer repeatedly writes to the job meanwhile.
         """
         error = None if error is None else error.encode(errors="backslashreplace").decode()
         for _ in range(_ATTEMPTS):
@@ -226,29 +226,30 @@ class Job:
                 return
             chunks = [(status.next_index, "")]
             if status.next_index == 0 and error is None:
-                # Nothing was ever written: an empty payload.
+                # Nothing was written yet, so complete the job with an empty payload.
                 chunks = [(0, json.dumps(_NOTHING)), (1, "")]
             try:
                 self._native.write_chunks(key_of(self), chunks, True, error, timeout)
             except PimpError as refused:
                 if refused.code != "CONFLICT":
                     raise
-            # Another writer's chunk may have come into its place, and stays: the job says whether it has ended.
+            # Another writer's chunk may have taken the place of the final one, so ask again whether the job has ended.
         raise PimpError(f"{self!r} is written by others again and again", "violation", "CONFLICT")
 
     def take_over(self, *, etag: str | None = None, key: str | None = None, timeout: float | None = None) -> Self:
-        """Make another key the writeKey: whoever writes with the old one is refused from then on (decision 11).
+        """Replace the writeKey; writes with the old one are rejected from then on.
 
         Args:
-            etag: The generation that is taken over; by default the present one, whichever that is.
-            key: The new key; by default one is made.
-            timeout: Seconds to wait.
+            etag: The generation to take over; by default the current one.
+            key: The new writeKey; by default a new one.
+            timeout: Seconds to wait for each request.
 
         Returns:
             The job with the new key.
 
         Raises:
-            PimpError: With the code PRECONDITION_FAILED where somebody else has taken it over meanwhile.
+            PimpError: With the code PRECONDITION_FAILED if another process has taken the job over meanwhile, or the
+                buffer does not support that.
         """
         etag = etag or self.status(timeout).etag
         if etag is None:
@@ -258,13 +259,13 @@ class Job:
         return self.with_key(key)
 
     def with_key(self, key: str | None) -> Self:
-        """Give the same job with another writeKey, or, for those who only read it, with none."""
+        """Return the same job with another writeKey, or, for consumers, with None."""
         other = type(self)(self._url, key=key, read_key=self.read_key)
         other._options = self._options
         return other
 
     def request(self, payload: Mapping[str, object]) -> bytes:
-        """Make the body of a trigger request (section 6): the jobId, the writeUrl, the writeKey, and this payload."""
+        """Return the body of a trigger request with the jobId, writeUrl, writeKey and payload (PIMP, section 6)."""
         fields = {"jobId": self.id, "writeUrl": self.write_url, "writeKey": key_of(self), "payload": dict(payload)}
         return json.dumps(fields).encode()
 
@@ -277,39 +278,39 @@ class Job:
         timeout: float | None = None,
         **reach: Any,
     ) -> None:
-        """Ask a sender for this job; it answers at once, and writes later.
+        """Request the job from a sender, which answers at once and writes the job later.
 
         Args:
             url: The sender's endpoint.
-            payload: What it is told.
-            token: The bearer that it wants to see.
-            timeout: Seconds to wait.
-            reach: Whom to trust there, as for `Job`.
+            payload: The payload for the sender.
+            token: The bearer token for the endpoint, if it requires one.
+            timeout: Seconds to wait for the answer.
+            reach: The endpoint to trust, as for `Job`.
 
         Raises:
-            PimpError: Where it does not answer with 202.
+            PimpError: If the answer is not 202.
         """
         options = reach_options(**{"allowed_hosts": None, **reach})
         _core.pimp_ask(url, options, token, self.request(payload), timeout)
 
     def sender(self, **options: Any) -> "Sender":
-        """Write it; the options are those of `Sender`."""
+        """Return a sender that writes the job; the options are those of `Sender`."""
         from penstock.pimp._sender import Sender
 
         return Sender(self, **options)
 
     def consumer(self, **options: Any) -> "Consumer":
-        """Read it; the options are those of `Consumer`."""
+        """Return a consumer that reads the job; the options are those of `Consumer`."""
         from penstock.pimp._consumer import Consumer
 
         return Consumer(self, **options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made with, keys included."""
+        """Pickle the URL, the keys and the options."""
         return _restore, (type(self), self._url, self.key, self.read_key, self._options)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is known of them."""
+        """Compare the class, the URL, the keys and the options."""
         return isinstance(other, Job) and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
@@ -317,7 +318,7 @@ class Job:
         return hash(self._url)
 
     def __repr__(self) -> str:
-        """Name it, without its keys."""
+        """Return the URL, without the keys."""
         return f"<{type(self).__name__} {self._url}>"
 
 
@@ -328,7 +329,7 @@ def _restore(cls: type[Job], url: str, key: str | None, read_key: str | None, op
 
 
 def key_of(job: Job, does: Literal["writes", "reads"] = "writes") -> str:
-    """Give the key that this needs."""
+    """Return the key for writing or reading; raise an error if it is not known."""
     key = job.key if does == "writes" else job.read_key or job.key
     if key is None:
         raise PimpError(f"{job!r} has no key that {does}", "misuse", "MISUSE")
@@ -336,5 +337,5 @@ def key_of(job: Job, does: Literal["writes", "reads"] = "writes") -> str:
 
 
 def status_of(fields: Mapping[str, Any]) -> JobStatus:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for the core's status."""
     return JobStatus(**fields)

@@ -1,4 +1,4 @@
-"""What buffers, jobs, senders and consumers are told."""
+"""The options of buffers, jobs, senders, consumers and triggers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,30 +26,30 @@ __all__ = [
 ]
 
 PathLike = str | Path
-"""The name of a file or folder."""
+"""The path of a file or folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How large jobs may be (decision 3); each is checked before memory is taken.
+    """The limits on the size and the life of jobs; each is checked before memory is allocated.
 
     >>> Limits(job=1 << 20).chunks
     4096
     """
 
     job: int = 50 << 20
-    """Bytes of a job's values, the last 64 KiB for its final chunk only."""
+    """The most bytes of a job's values, by default 50 MiB; the last 64 KiB are reserved for the final chunk."""
     chunks: int = 4_096
-    """Chunks of a job, with chunk 0."""
+    """The most chunks of a job, including chunk 0; by default 4,096."""
     value: int = 256 << 10
-    """Bytes of a value."""
+    """The most bytes of a value; by default 256 KiB."""
     ttl_ms: int = 300_000
-    """Milliseconds that a job lives, and the most that a consumer may ask for."""
+    """The life of a job in milliseconds, and the longest that a consumer may ask for; by default 300,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What `Buffer` tells the core."""
+    """The options that `Buffer` passes to the core."""
 
     store: str
     tls: bool
@@ -67,7 +67,7 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerOptions:
-    """What `TriggerServer` tells the core."""
+    """The options that `TriggerServer` passes to the core."""
 
     tls: bool
     cert: PathLike | None
@@ -79,7 +79,7 @@ class TriggerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachOptions:
-    """What `Job` tells the core. It is pickled with a job, so it holds names of files and no keys."""
+    """The options that `Job` passes to the core; they are pickled with it, so they have paths of files, not keys."""
 
     fingerprint: str | None = None
     ca: PathLike | None = None
@@ -92,7 +92,7 @@ class ReachOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What `Sender` tells the core."""
+    """The options that `Sender` passes to the core."""
 
     content_type: str | None
     encoding: str
@@ -107,7 +107,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What `Consumer` tells the core."""
+    """The options that `Consumer` passes to the core."""
 
     wait: float
     poll_interval: float
@@ -125,7 +125,7 @@ def serve_options(
     state_folder: PathLike | None,
     **others: Any,
 ) -> ServeOptions:
-    """Make what the core is told of what a caller said; plain HTTP is for loopback behind a proxy (decision 12)."""
+    """Return the core's options; HTTP without TLS is only for loopback, behind a proxy (decision 12)."""
     if others.get("jwt_secret") == b"":
         raise PimpError("jwt_secret is empty: whoever likes could sign with it", "misuse", "MISUSE")
     return ServeOptions(
@@ -138,7 +138,7 @@ def serve_options(
 
 
 def trigger_options(listen: str, *, behind_proxy: bool, state_folder: PathLike | None, **others: Any) -> TriggerOptions:
-    """Make what the core is told of what a caller said; as for a buffer."""
+    """Return the core's options of a trigger server, with TLS as for a buffer."""
     return TriggerOptions(tls=_needs_tls(listen, behind_proxy), development=certificate_folder(state_folder), **others)
 
 
@@ -149,7 +149,7 @@ def _needs_tls(listen: str, behind_proxy: bool) -> bool:
 
 
 def reach_options(*, allowed_hosts: Sequence[str] | None, **others: Any) -> ReachOptions:
-    """Make what the core is told of what a caller said."""
+    """Return the core's options of a job."""
     if isinstance(allowed_hosts, str):
         raise PimpError("allowed_hosts is a list of hosts", "misuse", "MISUSE")
     return ReachOptions(allowed_hosts=None if allowed_hosts is None else list(allowed_hosts), **others)
@@ -161,13 +161,13 @@ def write_options(
     meta: Mapping[str, object] | None,
     **others: Any,
 ) -> WriteOptions:
-    """Make what the core is told of what a caller said."""
+    """Return the core's options of a sender."""
     text = None if meta is None else json.dumps(dict(meta), ensure_ascii=False, allow_nan=False)
     return WriteOptions(encoding=encoding, meta=text, **others)
 
 
 def milliseconds(name: str, seconds: float | None) -> int | None:
-    """Give whole milliseconds, as the protocol has them."""
+    """Return seconds as whole milliseconds, as the protocol needs them; reject 0 and less."""
     if seconds is None:
         return None
     if not seconds > 0:

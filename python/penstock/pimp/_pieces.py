@@ -1,4 +1,4 @@
-"""What can be sent, as bytes and text: files, iterators, batches in Arrow."""
+"""The conversion of data that can be sent (files, iterables, Arrow batches) to bytes and strings."""
 
 import base64
 import datetime
@@ -14,33 +14,33 @@ import pyarrow as pa
 __all__ = ["TYPES", "ArrowFormat", "Pieces", "json_lines"]
 
 ArrowFormat = Literal["ipc", "jsonl"]
-"""How batches are sent: as an IPC stream, or each row as a line of JSON."""
+"""The format of batches: an Arrow IPC stream, or a line of JSON for each row."""
 
 _PART = 1 << 20
 TYPES = {"ipc": "application/vnd.apache.arrow.stream", "jsonl": "application/x-ndjson"}
-"""The types of payloads that have batches in them."""
+"""The MIME types of payloads with batches."""
 
 
 def _is_arrow(data: object) -> bool:
-    """Say whether it gives batches."""
+    """Return whether an object has an Arrow interface for batches."""
     return hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__")
 
 
 class Pieces:
-    """Cuts what is to be sent into bytes and text, and keeps what an IPC stream needs between batches."""
+    """A converter of data to bytes and strings, which keeps the state of an IPC stream between batches."""
 
     def __init__(self, arrow: ArrowFormat) -> None:
-        """Take the format of batches."""
+        """Make a converter for a format of batches."""
         if arrow not in TYPES:
             raise ValueError(f'arrow must be "ipc" or "jsonl", not {arrow!r}')
         self._arrow: ArrowFormat = arrow
         self.content_type: str | None = None
-        """The type of the payload, where it has batches in it."""
+        """The MIME type of the payload, if it has batches."""
         self._out: list[bytes] = []
         self._writer: pa.RecordBatchStreamWriter | None = None
 
     def of(self, data: object) -> Iterator[bytes | str]:
-        """Give the pieces of anything that can be sent."""
+        """Yield the data in pieces."""
         if isinstance(data, bytes | str):
             yield data
         elif isinstance(data, bytearray | memoryview):
@@ -51,7 +51,7 @@ class Pieces:
         elif _is_arrow(data):
             yield from self._batches(data)
         elif callable(read := getattr(data, "read1", None) or getattr(data, "read", None)):
-            # Of a pipe what is there, and not what will fill a part some time.
+            # `read1` returns the available bytes of a pipe; `read` would wait until the part is full.
             yield from _parts(read)
         elif isinstance(data, Iterable) and not isinstance(data, Mapping):
             for item in data:
@@ -68,7 +68,7 @@ class Pieces:
                 yield from json_lines(batch)
             return
         if self._writer is None:
-            # What has no rows has columns.
+            # Yielded at once, because data without rows still has a schema.
             self._writer = pa.ipc.new_stream(_Sink(self._out), reader.schema)
             yield from self._taken()
         for batch in reader:
@@ -76,7 +76,7 @@ class Pieces:
             yield from self._taken()
 
     def end(self) -> Iterator[bytes]:
-        """Give what an IPC stream ends with."""
+        """Yield the end of an IPC stream, if one was begun."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -91,7 +91,7 @@ class Pieces:
 
 
 class _Sink:
-    """What pyarrow writes to."""
+    """The file to which pyarrow writes an IPC stream."""
 
     closed = False
 
@@ -103,7 +103,7 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: nothing is buffered."""
 
     def close(self) -> None:
         self.closed = True
@@ -124,7 +124,7 @@ def _parts(read: Callable[[int], bytes | str]) -> Iterator[bytes | str]:
 
 
 def json_lines(batch: pa.RecordBatch, rows: int = 1_024) -> Iterator[str]:
-    """Give the rows as lines of JSON, some at a time: bytes are Base64, times ISO 8601, what is no number null."""
+    """Yield the rows as lines of JSON, many at a time; bytes as Base64, times as ISO 8601, NaN and infinity as null."""
     names = batch.schema.names
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"a line of JSON has each column once, not {', '.join(sorted(twice))}")
@@ -134,7 +134,7 @@ def json_lines(batch: pa.RecordBatch, rows: int = 1_024) -> Iterator[str]:
 
 
 def _plain(value: object) -> object:
-    """Make of a value what JSON has."""
+    """Convert a value to one that JSON can represent."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Senders: who writes a job."""
+"""Senders, which write a job."""
 
 import inspect
 from collections.abc import Mapping
@@ -15,26 +15,28 @@ __all__ = ["Sender", "abandoned", "check_sender", "reason_of", "sayable"]
 
 
 class Sender:
-    """Writes a job: chunks, batches, retries and the end. As a context manager it finishes the job, or fails it.
+    """A writer of a job. As a context manager it finishes the job at the end, or fails it if the block raises.
 
-    What is sent in small pieces is put together, and goes when ten chunks are full, 250 ms after its first byte, or
-    with `flush`. Requests that fail are made again, which is safe: the buffer takes each chunk once.
+    Small pieces are combined into chunks. They are sent when ten chunks are full (``max_chunks_per_batch``), 250 ms
+    after the first byte (``flush_interval``), or by `flush`. Failed requests are retried, which is safe, because the
+    buffer accepts each chunk once.
 
     Args:
-        job: The job, with its writeKey. Where its URL came from outside, give it ``allowed_hosts``.
-        content_type: The payload's MIME type. By default that of what is sent within 100 ms: ``text/plain`` of strings,
-            that of Arrow or of JSON lines of batches, else ``application/octet-stream``; chunk 0 must not wait longer.
-        encoding: "identity": values are the text itself; "base64"; "auto" (decision 4) is the first for strings and
-            for types that are text, else the other.
-        gzip: Compress the payload; then it is Base64.
-        content_length: Bytes of the payload, where they are known and it is not compressed.
-        meta: An object for the consumer.
-        arrow: How batches are sent: "ipc", a stream of Arrow, or "jsonl", a line of JSON for each row.
-        chunk_bytes: Bytes of a chunk's value, at most.
-        max_chunks_per_batch: Chunks of a request, at most.
-        flush_interval: Seconds after which what waits is sent; None: only whole chunks are, so their bounds depend on
-            the payload alone.
-        stall_timeout: Seconds for which writes that fail are made again.
+        job: The job, with its writeKey. If its URL comes from outside, it needs ``allowed_hosts``.
+        content_type: The payload's MIME type. By default it depends on what is sent within 100 ms, because chunk 0 must
+            not wait longer: ``text/plain`` for strings, the type of Arrow or of JSON lines for batches, else
+            ``application/octet-stream``.
+        encoding: "identity" (values are the text itself), "base64", or "auto": "identity" for strings and textual MIME
+            types, else "base64".
+        gzip: Whether to compress the payload, which is then encoded as Base64.
+        content_length: The bytes of the payload, if they are known and it is not compressed.
+        meta: An object for the consumer, which must be representable as JSON.
+        arrow: The format of batches: "ipc" for an Arrow IPC stream, "jsonl" for a line of JSON for each row.
+        chunk_bytes: The most bytes of a chunk's value; by default 256 KiB.
+        max_chunks_per_batch: The most chunks of a request.
+        flush_interval: Seconds after which a part of a chunk is sent; None: only full chunks are sent before the end,
+            so that their boundaries depend only on the payload.
+        stall_timeout: Seconds for which failing writes are retried.
 
     >>> import pyarrow as pa
     >>> from penstock.pimp import Buffer, Job
@@ -64,10 +66,10 @@ class Sender:
         flush_interval: float | None = 0.25,
         stall_timeout: float = 30.0,
     ) -> None:
-        """Begin the job, with chunk 0; the class says what the arguments are.
+        """Begin the job with chunk 0, in the background; the class describes the arguments.
 
         Raises:
-            PimpError: Of kind "misuse" for options that do not fit, and URLs that no key may be sent to.
+            PimpError: Of kind "misuse" for invalid options, and for URLs to which no key may be sent.
         """
         self._job = job
         self._options: WriteOptions = write_options(
@@ -92,30 +94,31 @@ class Sender:
 
     @property
     def job(self) -> Job:
-        """The job that it writes."""
+        """The job that the sender writes."""
         return self._job
 
     @property
     def last_index(self) -> int | None:
-        """The highest index that the buffer has from here; None before chunk 0."""
+        """The highest index of this sender that the buffer has; None before chunk 0."""
         return None if self._native is None else self._native.progress()[0]
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the payload that the buffer has, before they were compressed."""
+        """The bytes of the payload that the buffer has, before compression."""
         return 0 if self._native is None else self._native.progress()[1]
 
     def send(self, data: object, *, timeout: float | None = None) -> None:
-        """Send a part of the payload. It returns when there is room for it.
+        """Send a part of the payload; return once it is queued.
 
         Args:
-            data: bytes, str, a path, a file that is open, a batch or table in Arrow, or an iterable of these, which
-                may give more than there is memory for.
-            timeout: Seconds for each piece, after which it is open how much of it is sent. By default for ever.
+            data: Bytes, a str, a `pathlib.Path`, an open file, an Arrow batch or table, or an iterable of these, which
+                may yield more than fits into memory.
+            timeout: Seconds to wait for each piece; by default indefinitely. After the timeout it is unknown how much
+                of the piece is sent.
 
         Raises:
-            PimpError: With the code CANCELLED where the consumer wants no more, STALLED where the buffer cannot be
-                reached, and what the buffer has refused. The job has ended then.
+            PimpError: With the code CANCELLED if the consumer has cancelled the job, STALLED if the buffer cannot be
+                reached, or the code of the buffer's refusal. In these cases the job has ended.
         """
         for piece in self._pieces.of(data):
             if not self._described and self._pieces.content_type is not None:
@@ -124,42 +127,43 @@ class Sender:
             self._begun().send(piece, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the buffer has what was sent; of Base64 up to two bytes wait for what completes them.
+        """Wait until the buffer has everything that was sent; with Base64, up to two bytes wait for more.
 
-        Each makes a chunk, where something was sent: a job has 4,096, chunk 0 and the final one among them.
+        Each call makes a chunk if there is something to send. By default a job has at most 4,096 chunks, including
+        chunk 0 and the final one.
 
         Raises:
-            PimpError: As for `send`; with the code TOO_LARGE where the job has no chunks left, and then it has failed.
+            PimpError: As for `send`; with the code TOO_LARGE if the job has no chunks left, in which case it fails.
         """
         self._begun().flush(timeout)
 
     def finish(self, timeout: float | None = None) -> None:
-        """Write what waits and the final chunk, with the payload's SHA-256. Again changes nothing.
+        """Write the remaining bytes and the final chunk, with the payload's SHA-256; a second call changes nothing.
 
         Raises:
-            PimpError: As for `send`; with the code MISUSE where the payload is not as long as ``content_length`` said,
-                CONFLICT where another writer's chunks are where these should be: the job has failed, or had ended.
+            PimpError: As for `send`; with the code MISUSE if the payload's length is not ``content_length``, CONFLICT
+                if another writer's chunks are in the place of these. Then the job has failed, or had ended before.
         """
         for piece in self._pieces.end():
             self._begun().send(piece, timeout)
         self._begun().finish(timeout)
 
     def fail(self, reason: str, timeout: float | None = None) -> None:
-        """End the job with an error, which the consumer is told (section 11)."""
+        """End the job with an error, whose reason the consumer gets (PIMP, section 11)."""
         self._begun().fail(sayable(reason), timeout)
 
     def abandon(self) -> None:
-        """Write nothing more, and leave the job as it is: who holds its key may go on."""
+        """Write nothing more and leave the job unfinished; another sender with its key may continue it."""
         self._native = None
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the sender itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Finish the job; where an exception came, fail it, and without another one."""
+        """Finish the job; after an exception, fail it without raising another one."""
         if error is None:
             self.finish()
             return
@@ -169,20 +173,20 @@ class Sender:
             return
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is a live connection."""
         raise TypeError("a Sender is a live connection and cannot be pickled; pickle its job")
 
     def __repr__(self) -> str:
-        """Say what it writes."""
+        """Return the job."""
         return f"<Sender of {self._job!r}>"
 
 
 def check_sender(options: Mapping[str, Any]) -> None:
-    """Refuse options that no `Sender` takes, before there is a job: whose chunks go nowhere.
+    """Reject options that `Sender` would reject, before there is a job.
 
     Raises:
-        PimpError: Of kind "misuse" for options that do not fit.
-        TypeError: For a name that is none.
+        PimpError: Of kind "misuse" for invalid options.
+        TypeError: For an unknown option.
     """
     given = inspect.signature(Sender).bind(None, **options)
     given.apply_defaults()
@@ -192,15 +196,15 @@ def check_sender(options: Mapping[str, Any]) -> None:
 
 
 def abandoned() -> PimpError:
-    """Say that nothing more can be sent."""
+    """Return the error for an abandoned job."""
     return PimpError("the job was abandoned", "misuse", "MISUSE")
 
 
 def sayable(reason: str) -> str:
-    """Make a reason one that UTF-8 can say: names of files may have lone surrogates in them."""
+    """Escape what UTF-8 cannot encode: a reason may have file names with lone surrogates."""
     return reason.encode(errors="backslashreplace").decode()
 
 
 def reason_of(error: BaseException) -> str:
-    """Say to a consumer why its job has failed."""
+    """Return the reason that the consumer gets for an exception."""
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Triggers: where a consumer asks a sender for a job (section 6)."""
+"""Triggers, which start a sender when a consumer requests a job (section 6)."""
 
 import hmac
 import http
@@ -24,16 +24,16 @@ __all__ = ["Answer", "Gate", "Requested", "Trigger", "TriggerServer", "accepted"
 _log = logging.getLogger("penstock.pimp")
 
 _REMEMBERED = 10_000
-"""Jobs that were begun: a request that is repeated begins none again."""
+"""The number of started jobs that are remembered, so that a repeated request does not start a job again."""
 
 
 _UNREACHED = frozenset({"NOT_FOUND", "STALLED", "UNEXPECTED_STATUS", "IO"})
-"""Why a job has failed whose consumer was not told: it may be asked for once more."""
+"""The codes of failures that the consumer could not be told of: the job may be requested again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What a consumer has asked for."""
+    """The job that a consumer has requested, and the payload of its request."""
 
     job: Job
     payload: dict[str, Any]
@@ -41,7 +41,7 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a consumer is told."""
+    """The HTTP response to a request."""
 
     status: int
     body: bytes
@@ -53,7 +53,7 @@ def _answer(status: int, fields: Mapping[str, object], *headers: tuple[str, str]
 
 
 class Gate:
-    """Checks requests: who asks, and where chunks would go."""
+    """A check of requests: the token, the size, the host of the writeUrl, and the number of jobs."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Gate:
         queue: int,
         reach: Mapping[str, Any],
     ) -> None:
-        """Take what may be asked for."""
+        """Make a gate with the limits of a trigger; ``kind`` is the class of its jobs."""
         if isinstance(allowed_hosts, str):
             raise PimpError("allowed_hosts is a list of hosts", "misuse", "MISUSE")
         self.max_body = max_body
@@ -79,7 +79,7 @@ class Gate:
         self._begun: OrderedDict[str, None] = OrderedDict()
 
     def check(self, method: str, content_type: str, authorization: str, body: bytes) -> Requested | Answer:
-        """Give what is asked for, or why it is refused; what is given must be `ended` later."""
+        """Return what is requested, or the response that rejects it; call `ended` later for a returned request."""
         if method != "POST":
             return _answer(405, {"error": "not with this method", "code": "METHOD_NOT_ALLOWED"}, ("Allow", "POST"))
         if self._token is not None and not _is_bearer(authorization, self._token):
@@ -93,20 +93,20 @@ class Gate:
         try:
             requested = self.read(body)
         except PimpError as error:
-            # Where chunks may go is nothing that who asks has a say in.
+            # A writeUrl that is not allowed is a misuse, which here is the requester's fault: 403.
             status = 403 if error.kind == "misuse" else 400
             return _answer(status, {"error": str(error), "code": "FORBIDDEN" if status == 403 else error.code})
         return self._admit(requested)
 
     def too_large(self) -> Answer:
-        """Refuse a body."""
+        """Return the response to a body that is too large."""
         return _answer(413, {"error": f"the body has more than {self.max_body} bytes", "code": "TOO_LARGE"})
 
     def read(self, body: bytes) -> Requested:
-        """Read a request, and check that chunks may go where it says.
+        """Parse a request, and check that its writeUrl is allowed.
 
         Raises:
-            PimpError: Of kind "misuse" where they may not; else it is malformed.
+            PimpError: Of kind "misuse" if the writeUrl is not allowed, "malformed" if the request is invalid.
         """
         job_id, write_url, write_key, payload = _core.pimp_trigger(body, self._hosts)
         job = self._kind(write_url, key=write_key, allowed_hosts=self._hosts, **self._reach)
@@ -115,7 +115,7 @@ class Gate:
         try:
             return Requested(job, json.loads(payload))
         except (ValueError, RecursionError) as error:
-            # Python reads neither numbers of thousands of digits nor what is nested a thousand times.
+            # Python parses neither integers of thousands of digits nor a thousand levels of nesting.
             raise PimpError(f"payload cannot be read: {error}", "malformed", "MALFORMED") from None
 
     def _admit(self, requested: Requested) -> Requested | Answer:
@@ -133,7 +133,7 @@ class Gate:
         return requested
 
     def ended(self, job_id: str, error: BaseException | None = None) -> None:
-        """Say that a job has ended, so that another may be taken; one that never reached its buffer may come again."""
+        """Record that a job has ended, to make room for another; one that never reached its buffer may be repeated."""
         with self._lock:
             self._waiting -= 1
             if isinstance(error, PimpError) and error.code in _UNREACHED:
@@ -146,26 +146,27 @@ def _is_bearer(authorization: str, token: str) -> bool:
 
 
 def accepted(job_id: str) -> Answer:
-    """Say that a job will be made."""
+    """Return the response that accepts a job."""
     return _answer(202, {"jobId": job_id})
 
 
 class Trigger:
-    """Answers trigger requests: 202 at once, and a function makes the job. An application for WSGI; ``asgi`` for ASGI.
+    """An endpoint for trigger requests, which answers 202 at once and then runs a function that writes the job.
 
-    The function gets a `Sender` and the request's payload. When it returns, the job is finished; when it raises, the
-    job fails with what it raised. A job that its consumer has cancelled raises in the function at its next ``send``.
+    It is a WSGI application; the method `asgi` is an ASGI application. The function gets a `Sender` and the payload of
+    the request. The job is finished when the function returns, and fails with the exception that the function raises.
+    If the consumer cancels the job, the function's next ``send`` raises.
 
     Args:
-        run: The function; it runs in a thread of its own.
-        allowed_hosts: The hosts that chunks may go to, ``HOST`` or ``HOST:PORT``: the writeUrl comes from who asks, and
-            goes nowhere else (decision 7).
-        token: Who asks must show it as a bearer. By default whoever reaches it may ask.
-        workers: Jobs that run at once.
-        queue: Jobs that run or wait; those beyond are answered with 503.
-        max_body: Bytes of a request.
+        run: The function, which runs in a thread of a pool.
+        allowed_hosts: The hosts to which chunks may be sent, ``HOST`` or ``HOST:PORT``, because the writeUrl comes from
+            the requester.
+        token: The bearer token that requests must have. By default they need none.
+        workers: The most jobs that run at once.
+        queue: The most jobs that run or wait; further requests are answered with 503.
+        max_body: The most bytes of a request; by default 1 MiB.
         sender: Options of `Sender`, such as ``content_type``.
-        reach: Whom to trust, as for `Job`.
+        reach: The buffers to trust, as for `Job`.
 
     >>> from penstock.pimp import Buffer, Job
     >>> def run(sender, payload):
@@ -191,10 +192,15 @@ class Trigger:
         sender: Mapping[str, Any] | None = None,
         **reach: Any,
     ) -> None:
-        """Take the function; the class says what the arguments are. No thread is started before a job comes."""
+        """Make a trigger; the class describes the arguments. The first job starts the threads.
+
+        Raises:
+            PimpError: Of kind "misuse" for invalid options.
+            TypeError: For an unknown option in ``sender`` or ``reach``.
+        """
         self._run = run
         self._sender = dict(sender or {})
-        # What is wrong is said here, and not in a thread that nobody waits for.
+        # Check the options here, because an error in a worker thread reaches no caller.
         check_sender(self._sender)
         Job("https://buffer.example/", **reach)
         self._workers = workers
@@ -204,7 +210,7 @@ class Trigger:
     def handle(
         self, method: str, body: bytes, content_type: str = "application/json", authorization: str = ""
     ) -> Answer:
-        """Answer a request, whatever it came by; the job begins in a thread."""
+        """Return the response to a request of any HTTP server; the job runs in a thread."""
         found = self._gate.check(method, content_type, authorization, body)
         if isinstance(found, Answer):
             return found
@@ -214,14 +220,14 @@ class Trigger:
         return accepted(found.job.id)
 
     def run(self, request: bytes | Mapping[str, object]) -> None:
-        """Make a job here and now, and return when it has ended: for functions that are called with the request itself.
+        """Run a job in this thread and return when it has ended, for cloud functions whose event is the request.
 
         Args:
-            request: The body of a trigger request, or the object that it is.
+            request: The body of a trigger request, as bytes or as the parsed object.
 
         Raises:
-            PimpError: The request is malformed, or its writeUrl is not allowed; or what has ended the job, such as
-                CANCELLED.
+            PimpError: If the request is malformed or its writeUrl is not allowed; or the error that ended the job, such
+                as CANCELLED.
         """
         body = request if isinstance(request, bytes) else json.dumps(request).encode()
         self._make(self._gate.read(body))
@@ -243,7 +249,7 @@ class Trigger:
             self._gate.ended(job, failure)
 
     def __call__(self, environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Be an application for WSGI."""
+        """Answer a WSGI request."""
         try:
             length = int(environ.get("CONTENT_LENGTH") or 0)
         except ValueError:
@@ -264,7 +270,7 @@ class Trigger:
         return [answer.body]
 
     async def asgi(self, scope: Mapping[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
-        """Be an application for ASGI."""
+        """Answer an ASGI request."""
         if (asked := await asked_by_asgi(self._gate, scope, receive, send)) is not None:
             await answer_by_asgi(send, asked if isinstance(asked, Answer) else self.handle(*asked))
 
@@ -278,10 +284,10 @@ class Trigger:
         client_ca: PathLike | None = None,
         state_dir: PathLike | None = None,
     ) -> "TriggerServer":
-        """Answer requests at an address of one's own; the arguments are those of `penstock.pimp.Buffer`.
+        """Start a server that answers requests; the arguments are those of `penstock.pimp.Buffer`.
 
         Raises:
-            PimpError: Of kind "io" for an address or a file, "misuse" for options that do not fit.
+            PimpError: Of kind "io" if an address or a file fails, "misuse" for invalid options.
         """
         options = trigger_options(
             listen,
@@ -295,28 +301,28 @@ class Trigger:
         return TriggerServer(self, listen, options)
 
     def close(self) -> None:
-        """Wait for the jobs that run."""
+        """Wait until the running and waiting jobs have ended."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the trigger itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Wait for the jobs that run."""
+        """Wait until the running and waiting jobs have ended."""
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it has threads."""
         raise TypeError("a Trigger has threads and cannot be pickled")
 
 
 class TriggerServer(Listening):
-    """Answers trigger requests at an address of its own: `Trigger.serve`. As a context manager it closes at the end.
+    """A server of trigger requests, made by `Trigger.serve`. As a context manager it closes at the end.
 
     >>> from penstock.pimp import Buffer, Job
     >>> def run(sender, payload):
@@ -334,7 +340,7 @@ class TriggerServer(Listening):
     _native: "_core.PimpTriggerServer"
 
     def __init__(self, trigger: Trigger, listen: str, options: TriggerOptions) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._native = _core.PimpTriggerServer(listen, options)
         self._listens()
         self._fingerprint = self._native.fingerprint()
@@ -346,16 +352,19 @@ class TriggerServer(Listening):
 
     @property
     def url(self) -> str:
-        """Where consumers ask."""
+        """The URL to which consumers send requests."""
         return f"{self._scheme}://{self.address}/"
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the server's certificate, ``sha256:HEX``; None without TLS."""
         return self._fingerprint
 
     def close(self, grace: float = 10.0) -> None:
-        """Take no more requests; the jobs that were begun go on, and `Trigger.close` waits for them."""
+        """Accept no more requests, and wait up to ``grace`` seconds for those that are being answered.
+
+        Jobs continue; `Trigger.close` waits for them.
+        """
         self._native.close(grace)
         self._thread.join()
 
@@ -376,7 +385,7 @@ _Asked = tuple[str, bytes, str, str]
 async def asked_by_asgi(
     gate: Gate, scope: Mapping[str, Any], receive: Callable[..., Any], send: Callable[..., Any]
 ) -> "_Asked | Answer | None":
-    """Read a request of ASGI: method, body, type and authorization; None where it was none, or who asked has gone."""
+    """Return method, body, type and authorization of an ASGI request, or its rejection; None without a request."""
     if scope["type"] == "lifespan":
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
@@ -399,7 +408,7 @@ async def asked_by_asgi(
 
 
 async def answer_by_asgi(send: Callable[..., Any], answer: Answer) -> None:
-    """Answer a request of ASGI."""
+    """Send the response to an ASGI request."""
     headers = [(name.lower().encode(), value.encode()) for name, value in answer.headers]
     headers.append((b"content-length", str(len(answer.body)).encode()))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -1,7 +1,7 @@
-"""PipeStream over QUIC: entities, scopes and digests, as clients send them and servers receive them.
+"""PipeStream over QUIC, layers 0 to 2: clients send entities and scopes, servers receive them.
 
-`Session.connect` and `Server` are the two ends; frames and messages are values of their own; `EntityIdSpace`,
-`Manifest` and `merkle_root` are the parts of the protocol that are useful alone. Layers 0 to 2.
+`Session.connect` and `Server` are the two ends of a connection. Frames and messages are values with ``encode`` and
+``decode``. `EntityIdSpace`, `Manifest` and `merkle_root` are parts of the protocol that are useful on their own.
 """
 
 from typing import TYPE_CHECKING
@@ -93,8 +93,8 @@ if TYPE_CHECKING:
 
     ROW_SCHEMA: pa.Schema
     """The columns of a sink's rows, one row for each entity: ``session``, ``scope``, ``entity``, ``parent`` (null for a
-    root), ``layer``, ``type`` (the content type), ``bytes`` and ``sha256`` (null where no payload was verified),
-    ``status``, ``reason``, ``document`` and ``path`` (of the metadata ``penstock.document`` and ``penstock.path``),
+    root), ``layer``, ``type`` (the content type), ``bytes`` and ``sha256`` (null if no payload was verified),
+    ``status``, ``reason``, ``document`` and ``path`` (from the metadata ``penstock.document`` and ``penstock.path``),
     ``metadata``, ``file`` (in the sink, null without a payload), ``content``."""
 
 __all__ = [
@@ -165,7 +165,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "pa.Schema":
-    """Make the schema when it is first used: a command that reads no rows starts without Arrow, a third of its time."""
+    """Make the schema at its first use: importing Arrow takes a third of the start of a command that reads no rows."""
     if name != "ROW_SCHEMA":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from penstock._core import row_schema

@@ -1,4 +1,4 @@
-"""The closed enums of the protocol, with the numbers of its registries."""
+"""The protocol's closed enums, with the numbers of its registries."""
 
 from enum import IntEnum
 
@@ -6,14 +6,14 @@ __all__ = ["CompletionMode", "ErrorCode", "FailureAction", "ResolutionState", "S
 
 
 class Status(IntEnum):
-    """The status of an entity: the registry's 4-bit codes (sections 6.2.2 and 11.3).
+    """The status of an entity: a 4-bit code (PipeStream, sections 6.2.2 and 11.3).
 
     >>> Status.COMPLETE.is_terminal, Status(4).name
     (True, 'FAILED')
     """
 
     UNSPECIFIED = 0x0
-    """The protobuf default; in a STATUS frame the heartbeat."""
+    """The protobuf default; in a STATUS frame, a heartbeat."""
     PENDING = 0x1
     """Announced, not yet transmitted."""
     PROCESSING = 0x2
@@ -25,13 +25,13 @@ class Status(IntEnum):
     CHECKPOINT = 0x5
     """A synchronization barrier; ignored in a STATUS frame."""
     DEHYDRATING = 0x6
-    """Being taken apart into children."""
+    """Being split into children."""
     REHYDRATING = 0x7
-    """Being put together from its children."""
+    """Being reassembled from its children."""
     YIELDED = 0x8
     """Paused with a continuation token. Layer 2."""
     DEFERRED = 0x9
-    """Set aside under a claim check. Layer 2, terminal."""
+    """Deferred under a claim check. Layer 2, terminal."""
     RETRYING = 0xA
     """About to be sent again. Layer 2."""
     SKIPPED = 0xB
@@ -49,14 +49,14 @@ _TERMINAL = frozenset({Status.COMPLETE, Status.FAILED, Status.DEFERRED, Status.S
 
 
 class ErrorCode(IntEnum):
-    """The registry of error codes (section 11.4). A peer may send numbers that are not in it."""
+    """An error code of the registry (PipeStream, section 11.4). A peer may send numbers that are not in it."""
 
     NO_ERROR = 0x00
     """Graceful shutdown."""
     INTERNAL_ERROR = 0x01
     """Implementation error."""
     IDLE_TIMEOUT = 0x02
-    """Idle time-out."""
+    """Idle timeout."""
     CONTROL_RESET = 0x03
     """The control stream was lost."""
     INTEGRITY_ERROR = 0x04
@@ -74,64 +74,64 @@ class ErrorCode(IntEnum):
     CLAIM_EXPIRED = 0x0A
     """A claim check has expired."""
     CLAIM_NOT_FOUND = 0x0B
-    """A claim check is not known."""
+    """A claim check is unknown."""
     LAYER_UNSUPPORTED = 0x0C
     """The protocol layer was not negotiated."""
 
 
 class YieldReason(IntEnum):
-    """Why an entity was paused (section 6.5.1). Layer 2."""
+    """The reason why an entity was paused (PipeStream, section 6.5.1). Layer 2."""
 
     EXTERNAL_CALL = 0x1
-    """Waits for an external service."""
+    """It waits for an external service."""
     RATE_LIMITED = 0x2
-    """Throttles itself."""
+    """The receiver limits its own rate."""
     AWAITING_SIBLING = 0x3
-    """Waits for a sibling."""
+    """It waits for a sibling."""
     AWAITING_APPROVAL = 0x4
-    """Waits for a person or a workflow."""
+    """It waits for the approval of a person or a workflow."""
     RESOURCE_BUSY = 0x5
-    """Waits for a semaphore or a lock."""
+    """It waits for a semaphore or a lock."""
 
 
 class CompletionMode(IntEnum):
-    """When a parent is complete (section 9.2). Below layer 2 the mode is STRICT."""
+    """The condition under which a parent is complete (PipeStream, section 9.2). Below layer 2 it is STRICT."""
 
     UNSPECIFIED = 0
-    """Not said."""
+    """Not set."""
     STRICT = 1
-    """All children must be COMPLETE."""
+    """All children are COMPLETE."""
     LENIENT = 2
-    """One child that is COMPLETE is enough."""
+    """At least one child is COMPLETE."""
     BEST_EFFORT = 3
-    """Always succeeds."""
+    """None: the parent is always complete."""
     QUORUM = 4
     """The ratio of children that are COMPLETE reaches ``min_success_ratio``."""
 
 
 class FailureAction(IntEnum):
-    """What becomes of a child that failed or took too long (section 8.3). Layer 2."""
+    """What happens to a child that failed or took too long (PipeStream, section 8.3). Layer 2."""
 
     UNSPECIFIED = 0
-    """Not said."""
+    """Not set."""
     FAIL = 1
-    """It is FAILED."""
+    """It becomes FAILED, or ABANDONED after a timeout."""
     SKIP = 2
-    """It is SKIPPED."""
+    """It becomes SKIPPED."""
     RETRY = 3
     """It is sent again."""
     DEFER = 4
-    """It is DEFERRED."""
+    """It becomes DEFERRED under a claim check."""
 
 
 class ResolutionState(IntEnum):
-    """How far a parent in the manifest is (section 9.2)."""
+    """The state of a parent in the manifest (PipeStream, section 9.2)."""
 
     ACTIVE = 1
     """Children may still be added or completed."""
     RESOLVED = 2
     """Complete."""
     PARTIAL = 3
-    """Complete although some children failed or were skipped; never under STRICT."""
+    """Complete, although some children failed or were skipped; never under STRICT."""
     FAILED = 4
     """Failed."""

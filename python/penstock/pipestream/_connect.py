@@ -1,4 +1,4 @@
-"""What a client says when it connects: where to, at which layer, within which limits."""
+"""The options with which a client connects: the destination, the layer and the limits."""
 
 import re
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from penstock.pipestream._uri import PipeStreamURI
 __all__ = ["ConnectOptions"]
 
 _SESSION = re.compile(r"[0-9a-f]{32}")
-# Seconds that a session with a state folder goes on without its connection, unless it was said.
+# The default of `survive` for a session with a state folder, in seconds.
 _SURVIVE = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """What `Session.connect` tells the core."""
+    """The options that `Session.connect` passes to the core."""
 
     fingerprint: str | None
     ca: PathLike | None
@@ -41,15 +41,15 @@ class ConnectOptions:
 
 
 def survival(survive: float | None, state: PathLike | None) -> float | None:
-    """Give how long a session goes on without its connection: what was said, else a while where it is on disk."""
+    """Return for how many seconds a session survives without its connection; with a state folder there is a default."""
     return _SURVIVE if survive is None and state is not None else survive
 
 
 def client_limits(limits: Limits | None) -> Limits:
-    """Give the limits of a client.
+    """Return the limits of a client.
 
     Raises:
-        PipeStreamError: A misuse, where one is set that only servers have.
+        PipeStreamError: Of kind "misuse" if a limit is set that only servers have.
     """
     given = limits or Limits()
     for name in sorted(SERVER_LIMITS):
@@ -59,10 +59,11 @@ def client_limits(limits: Limits | None) -> Limits:
 
 
 def destination(address: str) -> tuple[str, str | None]:
-    """Give the address of a server, and the session's ID where a URI names one.
+    """Return the address of a server, and the session's ID if a URI names one.
 
     Raises:
-        PipeStreamError: A misuse, for a URI that names no port, no session of ours, or something in a session.
+        PipeStreamError: Of kind "misuse" for a URI without a port, with a session ID that is not 32 lower-case hex
+            digits, or with a scope or an entity.
     """
     if not address.lower().startswith("pipestream://"):
         return address, None
@@ -79,10 +80,10 @@ def destination(address: str) -> tuple[str, str | None]:
 def highest_layer(
     layers: int | None, policy: CompletionPolicy | None, survive: float | None, session_id: str | None = None
 ) -> int:
-    """Give the highest layer that a client offers: 2 where something needs it, else 1, unless it was said.
+    """Return the highest layer that a client offers: ``layers``, or by default 2 if an option needs it, else 1.
 
     Raises:
-        PipeStreamError: A misuse, where less was said than is needed.
+        PipeStreamError: Of kind "misuse" if an option needs layer 2 and ``layers`` is lower.
     """
     needs = "a policy" if policy is not None and policy.needs_layer_two else "survive" if survive else None
     needs = needs or (None if session_id is None else "a session that has a name")
@@ -94,12 +95,12 @@ def highest_layer(
 
 
 def policy_at(layer: int, policy: CompletionPolicy | None) -> CompletionPolicy | None:
-    """Give the policy that a session of this layer is told: below layer 2 ``strict`` is what there is anyway."""
+    """Return the policy that a session of this layer gets: None if it is ``strict`` below layer 2, which implies it."""
     return policy if policy is None or layer >= 2 or policy.needs_layer_two else None
 
 
 class Lasting(TypedDict):
-    """What decides about the layer: whatever needs layer 2."""
+    """The options that may need layer 2, and the layer that follows from them."""
 
     layers: int
     policy: CompletionPolicy | None
@@ -115,7 +116,7 @@ def lasting(
     state: PathLike | None,
     session_id: str | None,
 ) -> Lasting:
-    """Give what goes with the highest layer that a client offers; errors are those of `highest_layer`."""
+    """Return the options that may need layer 2, with the highest layer to offer; raise as `highest_layer` does."""
     survive = survival(survive, state)
     highest = highest_layer(layers, policy, survive, session_id)
     policy = policy_at(highest, policy)

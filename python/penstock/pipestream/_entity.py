@@ -1,4 +1,4 @@
-"""Entities of a session: those that we send and those that the peer sends."""
+"""The entities of a session: those that this end sends and those that the peer sends."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ __all__ = ["Entity", "ReceivedEntity", "SentEntity"]
 
 
 class NamedEntity:
-    """What an entity is called, in a session of either kind."""
+    """The names of an entity, for blocking and asyncio sessions."""
 
     __slots__ = ("_depth", "_key", "_parent_id")
 
@@ -34,22 +34,22 @@ class NamedEntity:
 
     @property
     def key(self) -> EntityKey:
-        """Its name in the session, which is never used again."""
+        """The entity's key, which is unique for the whole session."""
         return self._key
 
     @property
     def scope_id(self) -> int:
-        """Its scope on the wire."""
+        """The scope's ID on the wire."""
         return self._key.scope_id
 
     @property
     def entity_id(self) -> int:
-        """Its ID on the wire, unique in the scope while it is in flight."""
+        """The entity's ID on the wire, unique in its scope while the entity is in flight."""
         return self._key.entity_id
 
     @property
     def parent_id(self) -> int:
-        """Its parent on the wire; 0 for a root."""
+        """The parent's ID on the wire; 0 for a root."""
         return self._parent_id
 
     @property
@@ -58,18 +58,18 @@ class NamedEntity:
         return self._depth
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it belongs to a live session."""
         raise TypeError(
             f"a {type(self).__name__} belongs to a live session and cannot be pickled; send its key instead"
         )
 
     def __repr__(self) -> str:
-        """Say which."""
+        """Return the class and both IDs."""
         return f"{type(self).__name__}(scope_id={self.scope_id}, entity_id={self.entity_id})"
 
 
 class Entity(NamedEntity):
-    """An entity of a session: a `SentEntity` of ours, or a `ReceivedEntity` of the peer."""
+    """An entity of a session: a `SentEntity` of this end or a `ReceivedEntity` of the peer."""
 
     __slots__ = ("_session",)
 
@@ -80,13 +80,13 @@ class Entity(NamedEntity):
 
     @property
     def session(self) -> "Session":
-        """The session that it belongs to."""
+        """The session of the entity."""
         return self._session
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an entity of ours has ended."""
+    """The outcome of an entity that this end sent."""
 
     status: Status
     reason: Reason | None
@@ -95,13 +95,13 @@ class Ending:
 
 
 def ending_of(outcome: "tuple[int, _core._ReasonFields | None, int, int | None]") -> Ending:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for an outcome of the core."""
     status, reason, attempts, claim = outcome
     return Ending(Status(status), reason_of(reason), attempts, claim)
 
 
 class SentEntity(Entity):
-    """An entity of ours: announced (decision 7), and on its way by itself. `Session.send` gives it."""
+    """An entity that `Session.send` has announced, and whose payload is sent in the background."""
 
     __slots__ = ("_child_scope", "_dehydrated", "_lock", "_outcome")
 
@@ -116,21 +116,24 @@ class SentEntity(Entity):
 
     @property
     def is_dehydrated(self) -> bool:
-        """Whether it has children."""
+        """Whether the entity has children."""
         return self._dehydrated
 
     @property
     def child_scope(self) -> ScopeKey | None:
-        """The scope of its children; None without children, and at layer 0."""
+        """The scope of the children; None without children and at layer 0."""
         return self._child_scope
 
     def wait(self, timeout: float | None = None) -> Status:
-        """Wait until it is terminal, at most ``timeout`` seconds, and give its status.
+        """Wait until the entity is terminal and return its status.
 
-        An entity whose session ended before is FAILED.
+        The entity is FAILED if its session ends before it is terminal.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over.
+            PipeStreamError: Of kind "deadline" after the timeout.
         """
         if not self._settle(timeout):
             raise late(f"{self!r} has not ended")
@@ -138,7 +141,7 @@ class SentEntity(Entity):
 
     @property
     def status(self) -> Status:
-        """Its status as it is known here, without waiting: PENDING or DEHYDRATING until it is terminal."""
+        """The status known at this end, without waiting: PENDING or DEHYDRATING until the entity is terminal."""
         self._settle(0)
         if self._outcome is None:
             return Status.DEHYDRATING if self._dehydrated else Status.PENDING
@@ -146,33 +149,33 @@ class SentEntity(Entity):
 
     @property
     def reason(self) -> Reason | None:
-        """Why it is not COMPLETE, where it is terminal and somebody said why."""
+        """Why the entity is terminal and not COMPLETE; None if it is not, or if no reason is known."""
         self._settle(0)
         return None if self._outcome is None else self._outcome.reason
 
     @property
     def attempts(self) -> int:
-        """How often it was sent; more than once by a policy that has failures come again."""
+        """How often the entity was sent: more than once if a policy retries failures; 1 until it is terminal."""
         self._settle(0)
         return 1 if self._outcome is None else self._outcome.attempts
 
     @property
     def claim(self) -> int | None:
-        """The ID of the claim check under which it is DEFERRED."""
+        """The ID of the claim check if the entity is DEFERRED, else None."""
         self._settle(0)
         return None if self._outcome is None else self._outcome.claim
 
     def fail(self, reason: str, *, code: int = ErrorCode.INTERNAL_ERROR) -> None:
-        """Give it up: its stream is reset and its status becomes FAILED, unless it is terminal already.
+        """Give the entity up: reset its stream and make it FAILED, unless it is terminal already.
 
         Args:
-            reason: Why, for the peer's logs and the receipt.
-            code: The registry's number.
+            reason: The reason, for the peer's logs and the receipt.
+            code: The code of the reason (`ErrorCode`).
         """
         self._session.fail(self, code, reason)
 
     def _settle(self, timeout: float | None) -> bool:
-        """Take the outcome, which is there to be taken once; several threads may want it."""
+        """Wait for the outcome and keep it; return whether it is known. The core returns it only once."""
         if self._outcome is not None:
             return True
         if not self._lock.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
@@ -189,11 +192,11 @@ class SentEntity(Entity):
 
 
 class ReceivedEntity(Entity):
-    """An entity of the peer: its header is here, its payload is here or coming.
+    """An entity of the peer: its header has arrived, its payload has arrived or is arriving.
 
-    Read the payload, deliver it to where it is safe, then `complete` it: only then does the peer learn COMPLETE
-    (decision 8). As a context manager it is completed at the end, or failed if an exception comes out. One that is
-    forgotten has failed. The example of `Server` receives some.
+    Read the payload, store it safely, then call `complete`: only then does the peer see COMPLETE. As a context manager
+    it completes the entity at the end, or fails it if the block raises. An entity that is dropped without a decision
+    fails. The example of `Server` receives entities.
     """
 
     __slots__ = ("_decided", "_header", "_native", "_rest")
@@ -209,33 +212,37 @@ class ReceivedEntity(Entity):
 
     @property
     def header(self) -> EntityHeader:
-        """Its header as it came: content type, metadata, length and checksum."""
+        """The header as received: content type, metadata, length and checksum."""
         return self._header
 
     @property
     def is_dehydrated(self) -> bool:
-        """Whether it has children, which are entities of their own."""
+        """Whether the entity has children, which are received as entities of their own."""
         return self._native.is_dehydrated()
 
     @property
     def is_padding(self) -> bool:
-        """Whether it stands for nothing, and only hides how many entities there are; complete it like any other."""
+        """Whether the entity is padding that only hides the number of real entities; complete it like any other."""
         return self._header.metadata.get("penstock.padding") == "1"
 
     @property
     def child_scope(self) -> ScopeKey | None:
-        """The scope of its children; None without children, and at layer 0."""
+        """The scope of the children; None without children and at layer 0."""
         scope = self._native.child_scope()
         return None if scope is None else ScopeKey(*scope)
 
     @property
     def parent(self) -> EntityKey | None:
-        """Its parent; None for a root."""
+        """The parent; None for a root."""
         parent = self._native.parent()
         return None if parent is None else EntityKey(*parent)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Give the payload piece by piece, as it comes. The end comes only once length and checksum hold."""
+        """Yield the payload in pieces as they arrive; the iteration ends only if length and checksum are right.
+
+        Raises:
+            PipeStreamError: As `read`.
+        """
         if self._rest:
             rest, self._rest = self._rest.tobytes(), memoryview(b"")
             yield rest
@@ -243,13 +250,13 @@ class ReceivedEntity(Entity):
             yield piece
 
     def read(self, size: int = -1) -> bytes:
-        """Read ``size`` bytes of the payload, or all that is left.
+        """Read ``size`` bytes of the payload, or all remaining bytes by default.
 
-        Fewer bytes than asked for, or none, come only at the end, once length and checksum hold.
+        Waits for the bytes. Returns fewer than ``size`` only at the end, once length and checksum have been verified.
 
         Raises:
             PipeStreamError: ENTITY_INVALID for a wrong length, INTEGRITY_ERROR for a wrong checksum, another code
-                where the peer gave the entity up. It has failed then.
+                if the peer gave the entity up. In each case the entity has failed.
         """
         pieces, wanted = [], size
         while wanted:
@@ -265,43 +272,46 @@ class ReceivedEntity(Entity):
         return b"".join(pieces)
 
     def complete(self) -> None:
-        """Say that it is safely delivered; what was not read is read and checked first.
+        """Report that the entity is safely stored. The part of the payload that was not read is read and checked first.
 
-        An entity with children becomes COMPLETE once all of them are; it may be completed before they have come.
+        An entity with children becomes COMPLETE once all of them are; it may be completed before they have arrived.
 
         Raises:
-            PipeStreamError: Where the payload is wrong, or the session is over.
+            PipeStreamError: If the payload is wrong or the session is over.
         """
         self._decided = True
         self._native.complete()
 
     def fail(self, reason: str, *, code: int = ErrorCode.INTERNAL_ERROR) -> None:
-        """Reject it: its stream is stopped and its status becomes FAILED.
+        """Reject the entity: stop its stream and make it FAILED.
 
         Args:
-            reason: Why, for the peer.
-            code: The registry's number.
+            reason: The reason, for the peer.
+            code: The code of the reason (`ErrorCode`).
         """
         self._decided = True
         self._native.fail(code, reason)
 
     def skip(self, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
-        """Leave it out: its status becomes SKIPPED, which is no failure. Layer 2."""
+        """Leave the entity out: it becomes SKIPPED, which is not a failure. Layer 2."""
         self._native.skip(code, reason)
         self._decided = True
 
     def defer(self, reason: str, *, life: float | None = None) -> ClaimCheck:
-        """Set it aside: its status becomes DEFERRED, and its owner gets a claim check, which is stored before. Layer 2.
+        """Store a claim check, make the entity DEFERRED and send the claim check to its owner. Layer 2.
 
-        Whoever knows claim check and session may redeem it later, once, and send the entity again; or this server
-        settles it by `Server.settle`.
+        A client that knows the claim check and the session may redeem it once, and send the entity again; or this
+        server ends it with `Server.settle`.
 
         Args:
-            reason: Why, for the list of claim checks and the receipt.
-            life: Seconds that the claim check is good for; by default, and at most, a day.
+            reason: The reason, for the list of claim checks and the receipt.
+            life: Seconds for which the claim check is valid; by default, and at most, `Limits.max_claim_life`, a day.
+
+        Returns:
+            The claim check.
 
         Raises:
-            PipeStreamError: It has ended meanwhile, or the claim check cannot be stored.
+            PipeStreamError: If the entity has ended meanwhile, or the claim check cannot be stored.
         """
         self._unread()
         claim = claim_of(self._native.defer(reason, life))
@@ -309,46 +319,48 @@ class ReceivedEntity(Entity):
         return claim
 
     def wait(self, reason: YieldReason, state: bytes = b"", timeout: float | None = None) -> bytes | None:
-        """Say that it waits, YIELDED, and wait until its owner has it go on: `Session.resume`. Layer 2.
+        """Make the entity YIELDED and wait until its owner resumes it with `Session.resume`. Layer 2.
 
         Args:
-            reason: What for.
-            state: What is needed to go on; it travels to the owner and back, sealed, so keep secrets out of it.
-            timeout: Seconds. After them it still waits: `wait_resumed` goes on waiting.
+            reason: What the entity waits for.
+            state: The state from which to continue. It travels to the owner and back, so keep secrets out of it,
+                although it is sealed.
+            timeout: Seconds to wait; by default indefinitely. After the timeout the entity is still YIELDED:
+                `wait_resumed` continues to wait.
 
         Returns:
-            The state as it was given. None where bytes of the payload were read since, so that the state is not the
-            entity's any more and the token was refused: processing begins anew, with the bytes that were read before.
+            The state as it was passed. None if bytes of the payload were read since, so that the state is outdated and
+            the token was rejected: processing starts again; bytes that were read already are not returned again.
 
         Raises:
-            PipeStreamError: It has ended meanwhile; of kind "deadline" when the time is over.
+            PipeStreamError: If the entity has ended meanwhile; of kind "deadline" after the timeout.
         """
         self._unread()
         return self._native.wait(reason, state, timeout)
 
     def wait_resumed(self, timeout: float | None = None) -> bytes | None:
-        """Go on waiting, after a `wait` that took too long. See there."""
+        """Continue a `wait` that has timed out; the result and the errors are the same."""
         return self._native.wait_resumed(timeout)
 
     def _unread(self) -> None:
-        """Give back what nobody was given: it is not processed."""
+        """Return the bytes that the caller has not seen to the core: they do not count as processed."""
         if self._rest:
             self._native.unread(self._rest.tobytes())
             self._rest = memoryview(b"")
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the entity itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Complete it, or fail it where an exception came; neither if that was done already."""
+        """Complete the entity, or fail it after an exception, unless that is decided already."""
         if self._decided:
             return
         if kind is None:
             self.complete()
             return
-        # The exception may be that it has ended.
+        # The exception may be that the entity has ended already.
         with suppress(PipeStreamError):
             self.fail(f"the receiver failed: {kind.__name__}")

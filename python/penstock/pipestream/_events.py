@@ -1,4 +1,4 @@
-"""What happens in a session, as `Session.events` tells it.
+"""The events of a session, which `Session.events` yields.
 
 >>> event = ClosedEvent(Reason(0, "PIPESTREAM_NO_ERROR", ""), by_peer=True)
 >>> match event:
@@ -33,15 +33,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AgreedEvent:
-    """Both CAPABILITIES have come (section 3.4, decision 1)."""
+    """Both ends have sent CAPABILITIES (PipeStream, section 3.4)."""
 
     agreement: Agreement
-    """What both ends keep to."""
+    """The agreed layer and limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusEvent:
-    """A STATUS frame was sent or received, heartbeats excepted (section 6.2, decision 8)."""
+    """A STATUS frame other than a heartbeat was sent or received (PipeStream, section 6.2)."""
 
     key: EntityKey
     """The entity."""
@@ -57,119 +57,119 @@ class StatusEvent:
 
 @dataclass(frozen=True, slots=True)
 class GatheredEvent:
-    """Everything below a received entity is terminal (decision 11)."""
+    """All descendants of a received entity are terminal."""
 
     key: EntityKey | None
     """The entity; None for the peer's root scope."""
     scope: ScopeKey
-    """The scope of its children; at layer 0 its own."""
+    """The scope of its children; at layer 0 the entity's own scope."""
     digest: ScopeDigest | None
     """The scope's digest; None for an entity at layer 0."""
     outcome: Status
-    """COMPLETE, or FAILED where a child is not COMPLETE."""
+    """COMPLETE, or FAILED if a child is not COMPLETE."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEvent:
-    """An entity has its terminal status (decision 8)."""
+    """An entity has become terminal."""
 
     key: EntityKey
     """The entity."""
     parent_id: int
-    """Its parent on the wire; 0 for a root."""
+    """The parent's ID on the wire; 0 for a root."""
     status: Status
-    """The status, which stands."""
+    """The terminal status."""
     reason: Reason | None
-    """Why it is not COMPLETE, where somebody said why."""
+    """Why the entity is not COMPLETE, if a reason is known."""
     owned: bool
-    """Whether we sent it."""
+    """Whether this end sent the entity."""
     failures: int = 0
-    """How many attempts at it had failed before its last one (layer 2)."""
+    """The number of failed attempts before the last one (layer 2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedEvent:
-    """The peer released one of our scopes; its digest equals ours (decision 11)."""
+    """The peer has released a scope of this end, and both ends have the same digest."""
 
     scope: ScopeKey
     """The scope."""
     parent: EntityKey | None
-    """The entity whose children it had; None for our root scope."""
+    """The parent of the scope's entities; None for the root scope."""
     depth: int
-    """Its depth, 0 to 7."""
+    """The scope's depth, 0 to 7."""
     digest: ScopeDigest
-    """Counts and Merkle root, on which both ends agree."""
+    """The counts and the Merkle root."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestEvent:
-    """A SCOPE_DIGEST frame was sent or received (section 6.3)."""
+    """A SCOPE_DIGEST frame was sent or received (PipeStream, section 6.3)."""
 
     digest: ScopeDigest
     """The frame."""
     by_peer: bool
-    """Whether the peer sent it."""
+    """Whether the peer sent the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierEvent:
-    """A BARRIER frame was sent or received (section 6.4)."""
+    """A BARRIER frame was sent or received (PipeStream, section 6.4)."""
 
     barrier: Barrier
     """The frame."""
     by_peer: bool
-    """Whether the peer sent it."""
+    """Whether the peer sent the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEvent:
-    """A checkpoint was answered (section 9.3, decision 13)."""
+    """A checkpoint was answered (PipeStream, section 9.3)."""
 
     checkpoint: Checkpoint
     """The answer."""
     ours: bool
-    """Whether we asked and the peer answered."""
+    """Whether this end asked and the peer answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """An error of an entity, or the error that closes the connection (decision 14)."""
+    """An error of an entity, or the error that closes the connection."""
 
     reason: Reason
-    """Code and words."""
+    """The code and the message."""
     scope_id: int | None
-    """The scope on the wire that it is about, if it is about one."""
+    """The ID of the scope on the wire, if the error concerns one."""
     entity_id: int | None
-    """The entity on the wire that it is about, if it is about one."""
+    """The ID of the entity on the wire, if the error concerns one."""
     by_peer: bool
-    """Whether the peer sent it."""
+    """Whether the peer sent the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedEvent:
-    """The session is over (decision 17): the last event."""
+    """The session is over; this is the last event."""
 
     reason: Reason
-    """Code 0 after a graceful close."""
+    """Why the session is over; code 0 after a graceful close."""
     by_peer: bool
-    """Whether the peer ended it."""
+    """Whether the peer ended the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class YieldedEvent:
-    """The peer waits with an entity of ours: `Session.resume` has it go on (section 6.5.1). Layer 2."""
+    """The peer has paused an entity of this end until `Session.resume` (PipeStream, section 6.5.1). Layer 2."""
 
     key: EntityKey
     """The entity."""
     reason: YieldReason
-    """What it waits for."""
+    """What the entity waits for."""
     token: bytes
-    """What to go on with: good once, in this session."""
+    """The token for `Session.resume`, valid once, in this session."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumedEvent:
-    """An entity that waited goes on. Layer 2."""
+    """A paused entity has resumed. Layer 2."""
 
     key: EntityKey
     """The entity."""
@@ -177,7 +177,7 @@ class ResumedEvent:
 
 @dataclass(frozen=True, slots=True)
 class DeferredEvent:
-    """The peer has set an entity of ours aside under a claim check; its end follows (section 6.5.2). Layer 2."""
+    """The peer has deferred an entity of this end; its `ResolvedEvent` follows (PipeStream, section 6.5.2). Layer 2."""
 
     key: EntityKey
     """The entity."""
@@ -187,36 +187,36 @@ class DeferredEvent:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailedEvent:
-    """An attempt to bring an entity has failed, and it may come again (decision 19). Layer 2."""
+    """An attempt to transfer an entity has failed, and it may be sent again. Layer 2."""
 
     key: EntityKey
     """The entity."""
     failures: int
-    """How many attempts have failed."""
+    """The number of attempts that have failed."""
     reason: Reason
-    """Why."""
+    """Why the attempt has failed."""
     owned: bool
-    """Whether it is one of ours, which is then sent again after the delay of its parent's policy."""
+    """Whether this end sent the entity; it is then sent again after the delay of its parent's policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeEvent:
-    """What a policy made of an entity with children, all of which have ended (section 9.2). Layer 2."""
+    """A policy has decided the outcome of an entity whose children are terminal (PipeStream, section 9.2). Layer 2."""
 
     key: EntityKey
     """The entity."""
     state: ResolutionState
-    """RESOLVED, PARTIAL or FAILED."""
+    """The outcome: RESOLVED, PARTIAL or FAILED."""
     owned: bool
-    """Whether it is one of ours."""
+    """Whether this end sent the entity."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostEvents:
-    """Nobody took events for so long that these were dropped, the oldest first."""
+    """The oldest events were dropped, because events were not read in time."""
 
     count: int
-    """How many."""
+    """The number of dropped events."""
 
 
 Event = (
@@ -237,11 +237,11 @@ Event = (
     | OutcomeEvent
     | LostEvents
 )
-"""Anything that `Session.events` gives; match on the class."""
+"""Any event of `Session.events`; match on the class."""
 
 
 def reason_of(fields: "_core._ReasonFields | None") -> Reason | None:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for a reason of the core."""
     return None if fields is None else Reason(**fields)
 
 
@@ -250,7 +250,7 @@ def _key(fields: tuple[int, int, int, int] | None) -> EntityKey | None:
 
 
 def event_of(event: "_core._EventFields") -> Event | None:
-    """Make the dataclass from what the core gave; None for what concerns the driver only."""
+    """Return the dataclass for an event of the core; None if it concerns only the driver."""
     match event["kind"]:
         case "agreed":
             return AgreedEvent(Agreement(**event["agreement"]))

@@ -1,4 +1,4 @@
-"""What callers may pass, and checks of dataclasses' fields, so that no frame exists that the wire cannot carry."""
+"""Types of arguments, and checks of dataclass fields, so that no frame has values that the wire cannot carry."""
 
 import os
 from typing import BinaryIO
@@ -6,18 +6,18 @@ from typing import BinaryIO
 __all__ = ["OCTET_STREAM", "PathLike", "Payload", "ReadableBuffer", "as_bytes", "check_uint"]
 
 PathLike = str | os.PathLike[str]
-"""The name of a file or folder."""
+"""The path of a file or folder."""
 Payload = bytes | bytearray | PathLike | BinaryIO
-"""What can be sent: bytes, a file by its name, or an open binary file, which is read to its end."""
+"""The payload of an entity: bytes, the path of a file, or an open binary file, which is read to its end."""
 OCTET_STREAM = "application/octet-stream"
-"""The MIME type of anything."""
+"""The default MIME type."""
 
 ReadableBuffer = bytes | bytearray | memoryview
-"""What ``decode`` takes."""
+"""The data that ``decode`` accepts."""
 
 
 def check_uint(owner: object, bits: int, *names: str) -> None:
-    """Refuse a field that is not an integer of so many bits; None stands for "not set" where the type allows it."""
+    """Reject fields that are not unsigned integers of this many bits; None means "not set" and is accepted."""
     for name in names:
         value = getattr(owner, name)
         if value is None:
@@ -29,5 +29,5 @@ def check_uint(owner: object, bits: int, *names: str) -> None:
 
 
 def as_bytes(data: ReadableBuffer) -> bytes:
-    """Give what decoders of the core take; bytes are not copied."""
+    """Return the data as bytes, which the core's decoders accept; bytes are not copied."""
     return data if isinstance(data, bytes) else memoryview(data).tobytes()

@@ -1,4 +1,4 @@
-"""Claim checks of a PipeStream server, handed over to a Quicx queue: each is a task, whose end settles it.
+"""The hand-over of a PipeStream server's claim checks to a Quicx queue: each is a task, whose outcome settles it.
 
 ::
 
@@ -6,9 +6,9 @@
              ▲                                            │ DONE, FAILED, dead
              └── COMPLETE, FAILED ◀── settle, once ◀──────┘
 
-Nothing is kept here. A process that starts anew finds the claim checks that are open and submits them again: the key, a
-hash of session and ID, makes it the same task where the daemon knows it still, and another one where it does not. So
-a task is run at least once, and a claim check is settled once.
+Nothing is stored here. A process that restarts finds the open claim checks and submits them again. The key, a hash of
+the session and the ID, makes it the same task if the daemon still knows it, and another one if it does not. So a task
+is run at least once, and a claim check is settled once.
 """
 
 import hashlib
@@ -40,18 +40,18 @@ TASK = "pipestream.claim"
 
 _LOG = logging.getLogger("penstock.pipestream")
 _FILES = ("ca", "cert", "key")
-# How often the thread looks whether it is still wanted, and the longest time between two tries of a daemon.
+# Seconds between the thread's checks whether it was stopped, and the longest pause before it connects again.
 _LOOK = 0.5
 _LONGEST = 15.0
 _UNKNOWN = 2
 _TOO_LARGE = 3
-# Seconds that a daemon may take to answer a submit.
+# The timeout of a submit, in seconds.
 _PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Where tasks go: ``quicx://HOST:PORT``, with ``?fingerprint=HEX`` or ``?ca=FILE`` where it is not this machine.
+    """The daemon of the tasks: ``quicx://HOST:PORT``, with ``?fingerprint=HEX`` or ``?ca=FILE`` for another machine.
 
     >>> Queue.parse("quicx://127.0.0.1:16381").address
     '127.0.0.1:16381'
@@ -60,14 +60,14 @@ class Queue:
     address: str
     """``HOST:PORT``."""
     trust: dict[str, str] = field(default_factory=dict)
-    """``fingerprint``, ``ca``, ``cert`` and ``key``, as `penstock.quicx.Producer` takes them."""
+    """The arguments ``fingerprint``, ``ca``, ``cert`` and ``key`` of `penstock.quicx.Producer`."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read a URL.
+        """Parse a URL.
 
         Raises:
-            PipeStreamError: A misuse; the message says what is wrong with it.
+            PipeStreamError: Of kind "misuse"; the message states what is wrong with the URL.
         """
         from penstock._addresses import is_local
 
@@ -89,7 +89,7 @@ class Queue:
         return cls(address, trust)
 
     def connect(self) -> "Producer":
-        """Connect to the daemon; raises ``QuicxError`` where that fails."""
+        """Connect to the daemon; raise ``QuicxError`` if that fails."""
         from penstock.quicx import Producer
 
         trust = self.trust
@@ -103,7 +103,7 @@ class Queue:
 
 
 class HandOver:
-    """Submits a server's claim checks and settles them, in a thread of its own, until it is stopped."""
+    """The thread that submits a server's claim checks and settles them, until it is stopped."""
 
     def __init__(self, server: "_core.Server", queue: Queue) -> None:
         self._server = server
@@ -118,7 +118,7 @@ class HandOver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; what is in the queue stays there, and its end is heard by whoever starts next."""
+        """Stop the thread; tasks stay in the queue, and the next process settles them."""
         self._stopped.set()
         self._thread.join()
 
@@ -135,7 +135,7 @@ class HandOver:
             self._stopped.wait(next(delays))
 
     def _serve(self, producer: "Producer") -> None:
-        """Hand over what is open, and what comes, as long as the connection lives."""
+        """Submit the open claim checks, and new ones, while the connection lasts."""
         with self._lock:
             self._handed.clear()
             self._broken = None
@@ -152,7 +152,7 @@ class HandOver:
             self._submit(producer, rows)
 
     def _submit(self, producer: "Producer", rows: "list[_core._ClaimRow]") -> None:
-        """Hand over those that are open and were not handed over to this connection."""
+        """Submit the claim checks that were not submitted over this connection yet."""
         for row in map(set_aside_of, rows):
             claim = row.claim.id
             if claim is None:
@@ -174,7 +174,7 @@ class HandOver:
         except QuicxError as error:
             if error.code != _TOO_LARGE:
                 raise
-        # Names may be as long as they like; a worker finds them by session, scope and entity.
+        # Names have no length limit; a worker can find them by session, scope and entity.
         payload.update(document=None, path=None, reason=None)
         return producer.future(TASK, json.dumps(payload).encode(), key=key, timeout=_PATIENCE)
 
@@ -183,13 +183,13 @@ class HandOver:
         return hashlib.sha256(f"{TASK} {row.claim.session} {row.claim.hex} {runs}".encode()).digest()[:16]
 
     def _over(self, row: SetAside, future: "Future[Outcome]") -> None:
-        """Settle a claim check whose task is over; runs in the producer's thread."""
+        """Settle the claim check of a task that has ended; runs in the producer's thread."""
         claim = row.claim.id
         if claim is None or self._stopped.is_set():
             return
         error = future.exception()
         if isinstance(error, QuicxError) and error.code == _UNKNOWN:
-            # It was over so long ago that nobody knows how it ended: once more.
+            # The task ended so long ago that the daemon has forgotten its outcome: submit it again, under another key.
             with self._lock:
                 self._runs[claim] += 1
                 self._handed.discard(claim)

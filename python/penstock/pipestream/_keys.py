@@ -1,4 +1,4 @@
-"""Names of entities and scopes in a session, and why something failed."""
+"""The keys of entities and scopes in a session, and the reasons of failures."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,20 +10,20 @@ __all__ = ["EntityKey", "Reason", "ScopeKey"]
 
 
 class ScopeKey(NamedTuple):
-    """Names one use of a scope ID in a session: IDs come again after they have wrapped around (decision 6).
+    """The key of one use of a scope ID in a session; IDs are used again after they have wrapped around.
 
     >>> ScopeKey(2)
     ScopeKey(scope_id=2, scope_use=0)
     """
 
     scope_id: int
-    """The ID on the wire."""
+    """The scope's ID on the wire."""
     scope_use: int = 0
     """How often the ID was used before."""
 
 
 class EntityKey(NamedTuple):
-    """Names one entity of a session for good; keys survive a pickle, where entities do not.
+    """The key of an entity, unique in its session; unlike entities, keys can be pickled.
 
     >>> EntityKey(0, 0, 7, 0).entity_id
     7
@@ -41,35 +41,35 @@ class EntityKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an entity or a session failed, by the registry of error codes (section 11.4).
+    """The reason why an entity or a session failed, with its error code (PipeStream, section 11.4).
 
     >>> str(Reason(5, "PIPESTREAM_ENTITY_INVALID", "the page is broken"))
     'PIPESTREAM_ENTITY_INVALID (0x05): the page is broken'
     """
 
     code: int
-    """The number in the registry of error codes."""
+    """The error code (`ErrorCode`, or a number of the peer that is not in it)."""
     name: str
-    """The registry's name."""
+    """The name of the code in the registry."""
     message: str
-    """In words."""
+    """The description."""
 
     def __str__(self) -> str:
-        """Say all three."""
+        """Return the name, the code and the message."""
         return f"{self.name} (0x{self.code:02X}): {self.message}"
 
     def error(self, kind: ErrorKind = "io") -> PipeStreamError:
-        """Make the exception that says the same."""
+        """Return an exception with this reason."""
         return PipeStreamError(self.message, kind, self.code, self.name)
 
 
 def late(what: str) -> PipeStreamError:
-    """Make the exception of a wait that took longer than its time-out."""
+    """Return the exception for a wait that has timed out."""
     code = ErrorCode.IDLE_TIMEOUT
     return PipeStreamError(f"{what} within the time-out", "deadline", code, f"PIPESTREAM_{code.name}")
 
 
 def misuse(message: str) -> PipeStreamError:
-    """Make the exception for a caller's mistake."""
+    """Return the exception for a mistake of the caller."""
     code = ErrorCode.INTERNAL_ERROR
     return PipeStreamError(message, "misuse", code, f"PIPESTREAM_{code.name}")

@@ -1,4 +1,4 @@
-"""Which children make up which parents, and which parents are complete (sections 9.2 and 9.5)."""
+"""The assembly manifest: the children of each parent, and the parents that are complete (sections 9.2 and 9.5)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,41 +11,41 @@ __all__ = ["Completion", "Manifest", "Resolution", "merkle_root"]
 
 
 class Completion(StrEnum):
-    """What `Manifest.complete_child` did: completions are idempotent (section 9.2)."""
+    """The effect of `Manifest.complete_child`; completions are idempotent (PipeStream, section 9.2)."""
 
     APPLIED = "applied"
     """The child is terminal now."""
     REPEATED = "repeated"
-    """The child was terminal already; the first status stands."""
+    """The child was terminal already and keeps its first status."""
     ORPHANED = "orphaned"
-    """There is no entry for the parent yet; the completion waits for it."""
+    """The parent has no entry yet; the completion is kept until it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """A parent all of whose children are terminal (section 9.2)."""
+    """A parent whose children are all terminal (PipeStream, section 9.2)."""
 
     scope_id: int
-    """The parent's scope."""
+    """The ID of the parent's scope."""
     parent_id: int
-    """The parent."""
+    """The parent's ID."""
     state: ResolutionState
-    """RESOLVED, or FAILED where a child is not COMPLETE (the STRICT policy)."""
+    """RESOLVED, or FAILED if a child is not COMPLETE (the STRICT policy)."""
     children: int
-    """All children."""
+    """The number of all children."""
     succeeded: int
-    """Children that are COMPLETE."""
+    """The number of children that are COMPLETE."""
     failed: int
-    """Children that are FAILED or ABANDONED."""
+    """The number of children that are FAILED or ABANDONED."""
     deferred: int
-    """Children that are DEFERRED."""
+    """The number of children that are DEFERRED."""
 
 
 class Manifest:
-    """The Assembly Manifest (section 9.2): parents by scope and entity ID, their children, and which are resolved.
+    """The Assembly Manifest: parents by scope and entity ID, and their children (PipeStream, section 9.2).
 
-    Completions are idempotent and may come in any order, before the child was added or even before the parent was
-    opened. Adding a child and completing one takes constant time, taking out a resolved parent logarithmic time.
+    Completions are idempotent and may arrive in any order, even before the child is added or the parent is opened.
+    Adding and completing a child take constant time, removing a resolved parent logarithmic time.
 
     >>> manifest = Manifest()
     >>> manifest.open(0, 7)
@@ -70,48 +70,48 @@ class Manifest:
         """Make an empty manifest.
 
         Args:
-            max_entries: Parents that may be open at a time.
-            max_age: Seconds that a parent may stay open, before `expire` takes it out.
-            orphan_age: Seconds for which a completion waits for its parent.
-            max_orphans: Completions that may wait for their parents.
+            max_entries: The most parents that may be open at once.
+            max_age: Seconds that a parent may stay open before `expire` removes it.
+            orphan_age: Seconds for which a completion is kept until its parent is opened.
+            max_orphans: The most completions that may be kept for parents that are not open yet.
         """
         self._native = _core.Manifest(max_entries, max_age, orphan_age, max_orphans)
 
     def open(self, scope_id: int, parent_id: int) -> None:
-        """Open the entry of a parent and take in the completions that came before it.
+        """Open the entry of a parent, and apply the completions that arrived before it.
 
         Raises:
-            PipeStreamError: WINDOW_EXCEEDED at ``max_entries``; a misuse if the entry is open already.
+            PipeStreamError: WINDOW_EXCEEDED at ``max_entries``; of kind "misuse" if the entry is open already.
         """
         self._native.open(scope_id, parent_id)
 
     def add_child(self, scope_id: int, parent_id: int, child_id: int, status: Status | None = None) -> None:
-        """Add a child, or record its status. A terminal status stands.
+        """Add a child, or record its status; a terminal status does not change any more.
 
         Raises:
-            PipeStreamError: A misuse without an entry, or for a new child of a sealed one.
+            PipeStreamError: Of kind "misuse" if the parent has no entry, or for a new child of a sealed entry.
         """
         self._native.add_child(scope_id, parent_id, child_id, status)
 
     def complete_child(self, scope_id: int, parent_id: int, child_id: int, status: Status) -> Completion:
-        """Record a child's terminal status; the first one stands.
+        """Record a child's terminal status; a second one changes nothing.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID for a child that a sealed entry does not know; a misuse where the status
-                is not terminal; WINDOW_EXCEEDED at ``max_orphans``.
+            PipeStreamError: ENTITY_INVALID for an unknown child of a sealed entry; of kind "misuse" if the status is
+                not terminal; WINDOW_EXCEEDED at ``max_orphans``.
         """
         return Completion(self._native.complete_child(scope_id, parent_id, child_id, status))
 
     def seal(self, scope_id: int, parent_id: int) -> None:
-        """Say that the parent has all its children: once they are terminal it is resolved.
+        """Report that the parent has all its children: it is resolved once they are terminal.
 
         Raises:
-            PipeStreamError: A misuse without an entry.
+            PipeStreamError: Of kind "misuse" if the parent has no entry.
         """
         self._native.seal(scope_id, parent_id)
 
     def pop_resolved(self) -> Resolution | None:
-        """Take out a parent that is resolved, if there is one."""
+        """Remove a resolved parent and return it; return None if there is none."""
         fields = self._native.pop_resolved()
         if fields is None:
             return None
@@ -126,44 +126,45 @@ class Manifest:
         )
 
     def remove(self, scope_id: int, parent_id: int) -> bool:
-        """Take out a parent, resolved or not, and say whether it was there."""
+        """Remove a parent, resolved or not; return whether it had an entry."""
         return self._native.remove(scope_id, parent_id)
 
     def expire(self) -> list[tuple[int, int]]:
-        """Drop orphans that waited too long, and take out the parents (scope, entity) that were open too long."""
+        """Drop completions that waited too long; remove parents that were open too long, and return (scope, entity)."""
         return self._native.expire()
 
     def children(self, scope_id: int, parent_id: int) -> list[tuple[int, Status | None]]:
-        """Give the children by ascending ID, each with its latest status."""
+        """Return the children by ascending ID, each with its latest status."""
         children = self._native.children(scope_id, parent_id)
         return [(child, None if status is None else Status(status)) for child, status in children]
 
     def unresolved_count(self, scope_id: int, parent_id: int) -> int:
-        """Say how many children are not terminal; 0 without an entry."""
+        """Return the number of children that are not terminal; 0 if the parent has no entry."""
         return self._native.unresolved_count(scope_id, parent_id)
 
     @property
     def orphan_count(self) -> int:
-        """How many completions wait for their parents."""
+        """The number of completions that are kept for parents that are not open yet."""
         return self._native.orphan_count()
 
     def __contains__(self, key: tuple[int, int]) -> bool:
-        """Whether the parent (scope, entity) has an entry."""
+        """Return whether the parent (scope, entity) has an entry."""
         return self._native.contains(*key)
 
     def __len__(self) -> int:
-        """How many parents are open."""
+        """Return the number of open parents."""
         return len(self._native)
 
     def __repr__(self) -> str:
-        """Say how much is in it."""
+        """Return the numbers of open parents and orphans."""
         return f"Manifest({len(self)} open, {self.orphan_count} orphans)"
 
 
 def merkle_root(leaves: Iterable[tuple[int, Status]]) -> bytes:
-    """Give the root over entity IDs and statuses (section 9.4), 32 bytes; the order of the leaves does not matter.
+    """Return the Merkle root over entity IDs and statuses, 32 bytes (PipeStream, section 9.4).
 
-    It covers IDs and statuses only; what the entities contain is covered by a receipt's content root.
+    The order of the leaves does not matter. The root covers only IDs and statuses; a receipt's content root covers the
+    contents of the entities.
 
     >>> merkle_root([(1, Status.COMPLETE), (2, Status.COMPLETE), (3, Status.FAILED)]).hex()[:16]
     'bd7c6e1d58136615'

@@ -1,4 +1,4 @@
-"""Messages that travel inside others: claim checks, and how far an entity was when it was set aside. Layer 2."""
+"""Messages inside other messages: claim checks, and the progress of a deferred entity. Layer 2."""
 
 import json
 from dataclasses import dataclass
@@ -16,33 +16,36 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingPointValidation:
-    """How far an entity was when it was set aside: part of a ClaimCheck (section 6.5.2). None means "not set"."""
+    """The progress of an entity when it was deferred: part of a ClaimCheck (PipeStream, section 6.5.2).
+
+    None means "not set".
+    """
 
     state_checksum: bytes | None = None
-    """Hash of the internal state."""
+    """The hash of the internal state."""
     bytes_processed: int | None = None
-    """Bytes of the payload that were consumed, 64 bits."""
+    """The bytes of the payload that were processed, 64 bits."""
     children_complete: int | None = None
-    """Children that were complete, 32 bits."""
+    """The number of children that were complete, 32 bits."""
     children_total: int | None = None
-    """Children that were expected, 32 bits."""
+    """The number of children that were expected, 32 bits."""
     is_resumable: bool | None = None
-    """Whether it can be resumed."""
+    """Whether the entity can be resumed."""
     checkpoint_ref: str | None = None
     """The last checkpoint that was passed."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that the wire cannot carry."""
+        """Reject numbers that the wire cannot carry."""
         check_uint(self, 64, "bytes_processed")
         check_uint(self, 32, "children_complete", "children_total")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimCheck:
-    """A reference to an entity that was set aside (section 6.5.2), and what has become of it. None means "not set".
+    """A claim check of a deferred entity, and its current status (PipeStream, section 6.5.2). None means "not set".
 
-    The ClaimCheck message carries all but ``session``, ``status`` and ``file``; the extension of a DEFERRED frame
-    ``id`` and ``expiry_timestamp`` alone.
+    The ClaimCheck message carries all fields except ``session``, ``status`` and ``file``; the extension of a DEFERRED
+    frame carries only ``id`` and ``expiry_timestamp``.
 
     >>> claim = ClaimCheck(id=0x17, scope=2, entity=3, expiry_timestamp=1_800_000_000_000_000)
     >>> claim.hex, str(claim.expires)
@@ -52,74 +55,74 @@ class ClaimCheck:
     """
 
     id: int | None = None
-    """The claim's ID, 64 bits, random; shown as 16 hex digits."""
+    """The claim's ID: 64 random bits, shown as 16 hex digits."""
     session: str | None = None
-    """The session in which the entity was deferred: whoever redeems it must know it."""
+    """The ID of the session in which the entity was deferred; a client needs it to redeem the claim check."""
     scope: int | None = None
-    """The entity's scope, 32 bits."""
+    """The ID of the entity's scope, 32 bits."""
     entity: int | None = None
-    """The deferred entity, 32 bits."""
+    """The ID of the deferred entity, 32 bits."""
     expiry_timestamp: int | None = None
-    """Microseconds since the Unix epoch from which the claim is refused, 64 bits."""
+    """The time at which the claim check expires, in microseconds since the Unix epoch, 64 bits."""
     status: Status = Status.DEFERRED
-    """DEFERRED until it is redeemed, then PROCESSING, then the terminal status of who has redeemed it."""
+    """DEFERRED until the claim check is redeemed, then PROCESSING, then the terminal status of the redeemed entity."""
     validation: StoppingPointValidation | None = None
-    """How far the entity was."""
+    """The progress of the entity when it was deferred."""
     file: str | None = None
-    """Where the payload lies in the sink, ``SESSION/SCOPE/ENTITY``, if the work was done without a session."""
+    """The payload's place in the sink, ``SESSION/SCOPE/ENTITY``, if the claim check was settled without a session."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that the wire cannot carry."""
+        """Reject numbers that the wire cannot carry."""
         check_uint(self, 64, "id", "expiry_timestamp")
         check_uint(self, 32, "scope", "entity")
 
     @property
     def hex(self) -> str | None:
-        """The ID as receipts and headers have it: 16 hex digits."""
+        """The ID as 16 hex digits, the form in receipts and headers."""
         return None if self.id is None else f"{self.id:016x}"
 
     @property
     def expires(self) -> datetime | None:
-        """When the claim is refused, in UTC; what lies behind the year 9999 is its end."""
+        """The time at which the claim check expires, in UTC, at most the end of the year 9999."""
         return None if self.expiry_timestamp is None else moment(self.expiry_timestamp)
 
     def encode(self) -> bytes:
-        """Give the protobuf message, without a length."""
+        """Return the protobuf message, without a length prefix."""
         return _core.encode_claim(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> "ClaimCheck":
-        """Parse a message, all of ``data``.
+        """Decode a protobuf message, which must fill ``data``.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID where it does not parse.
+            PipeStreamError: ENTITY_INVALID if it does not parse.
         """
         return claim_of(_core.decode_claim(as_bytes(data)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """An entity that a server has set aside, and its claim check: what `Server.claims` and `SinkReader.claims` list."""
+    """A deferred entity with its claim check, as listed by `Server.claims` and `SinkReader.claims`."""
 
     claim: ClaimCheck
-    """The claim check; its ``status`` says what has become of it."""
+    """The claim check, with its current ``status``."""
     reason: str | None = None
-    """Why it was set aside."""
+    """Why the entity was deferred."""
     document: str | None = None
-    """The document that it is a part of, where its sender said so."""
+    """The document that contains the entity, if its sender named it."""
     path: tuple[str, ...] | None = None
-    """The way down to it in the document, where its sender said so."""
+    """The path of the entity in the document, if its sender named it."""
     type: str | None = None
-    """Its content type."""
+    """The entity's content type."""
     bytes: int | None = None
-    """The bytes of its payload, where that came whole."""
+    """The size of the payload in bytes, if it arrived completely."""
     sha256: str | None = None
-    """Their SHA-256 in hex."""
+    """The SHA-256 of the payload, in hex."""
     file: str | None = None
-    """Where its payload lies in the sink, ``SESSION/SCOPE/ENTITY``, if it was stored."""
+    """The payload's place in the sink, ``SESSION/SCOPE/ENTITY``, if it was stored."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as an object of JSON: what ``penstock pipestream claims --json`` prints, and a task's payload has.
+        """Return the JSON object that ``penstock pipestream claims --json`` prints and that tasks of ``defer_to`` have.
 
         >>> SetAside(claim=ClaimCheck(id=1, session="ab" * 16, scope=2, entity=3)).to_dict()["claim"]
         '0000000000000001'
@@ -144,7 +147,7 @@ class SetAside:
 
 
 def set_aside_of(row: "_core._ClaimRow") -> SetAside:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for a row of the core."""
     claim = ClaimCheck(
         id=row["claim_id"],
         session=row["session"],
@@ -166,7 +169,7 @@ def set_aside_of(row: "_core._ClaimRow") -> SetAside:
 
 
 def _path(text: str | None) -> tuple[str, ...] | None:
-    """Read what a header says of a path, which may be anything."""
+    """Parse the path in a header, which may be any text; return None if it is not a list of strings."""
     try:
         found = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -175,7 +178,7 @@ def _path(text: str | None) -> tuple[str, ...] | None:
 
 
 def moment(micros: int) -> datetime:
-    """Give a time of the wire in UTC."""
+    """Return the UTC time for microseconds since the Unix epoch, at most the end of the year 9999."""
     try:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -183,7 +186,7 @@ def moment(micros: int) -> datetime:
 
 
 def claim_id(claim: ClaimCheck | int | str) -> int:
-    """Give the ID of a claim check that is named by itself, by its number, or by its 16 hex digits.
+    """Return the ID of a claim check that is given as such, as its ID, or as 16 hex digits.
 
     >>> claim_id("00000000000000ff")
     255
@@ -199,7 +202,7 @@ def claim_id(claim: ClaimCheck | int | str) -> int:
 
 
 def claim_of(fields: "_core._ClaimFields") -> ClaimCheck:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for a claim check of the core."""
     validation = fields["validation"]
     return ClaimCheck(
         id=fields["id"],

@@ -1,4 +1,4 @@
-"""Documents' envelopes: which document an entity is, and whose (section 7.1)."""
+"""The envelope of a document: the ID and the owner of the document that an entity carries (section 7.1)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ _ENTRY = "pipestream.doc"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipContext:
-    """Whose a document is, and who may see it: the OwnershipContext message (section 7.1). None means "not set".
+    """The OwnershipContext message: the owner of a document and its access scopes (PipeStream, section 7.1).
 
-    Each text has 1 to 256 bytes without control characters.
+    None means "not set". Each string has 1 to 256 bytes, without control characters.
 
     >>> OwnershipContext(owner_id="alice", group_id="finance", scopes=["read", "audit"])
     OwnershipContext(owner_id='alice', group_id='finance', scopes=('read', 'audit'))
     """
 
     owner_id: str | None = None
-    """The owner."""
+    """The owner's ID."""
     group_id: str | None = None
-    """The owner's group."""
+    """The ID of the owner's group."""
     scopes: Sequence[str] = ()
-    """Access scopes, at most 64, in the sender's order."""
+    """The access scopes, at most 64, in the sender's order."""
 
     def __post_init__(self) -> None:
-        """Keep the access scopes as a tuple; a text is one of them and no sequence of them."""
+        """Keep the access scopes as a tuple; a single str is rejected, although it is a sequence."""
         if isinstance(self.scopes, str):
             raise TypeError("OwnershipContext.scopes must be a sequence of str, not a str")
         object.__setattr__(self, "scopes", tuple(self.scopes))
@@ -37,10 +37,10 @@ class OwnershipContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipeDoc:
-    """A document's envelope: the PipeDoc message (section 7.1).
+    """The PipeDoc message: the envelope of a document (PipeStream, section 7.1).
 
-    `penstock.documents.DocumentSender` sends one with each document's root entity, in the header's metadata as
-    ``pipestream.doc``: the message in base64.
+    `penstock.documents.DocumentSender` sends one with the root entity of each document: the Base64 of the message, as
+    ``pipestream.doc`` in the header's metadata.
 
     >>> doc = PipeDoc(doc_id="6f9619ff-8b86-8d01-b42d-00c04fc964ff", entity_id=1)
     >>> doc.encode().hex()
@@ -50,42 +50,42 @@ class PipeDoc:
     """
 
     doc_id: str
-    """The document's identifier, 1 to 256 bytes without control characters; our senders use UUIDs."""
+    """The document's ID, 1 to 256 bytes, without control characters; penstock uses UUIDs."""
     entity_id: int
     """The entity's ID in its scope."""
     ownership: OwnershipContext | None = None
-    """Whose document it is, if somebody says so."""
+    """The owner of the document, if it is known."""
 
     def __post_init__(self) -> None:
         """Check the entity's ID."""
         check_uint(self, 32, "entity_id")
 
     def encode(self) -> bytes:
-        """Give the message's bytes.
+        """Return the protobuf message.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID for a ``doc_id`` that is missing, and for a text beyond its limits.
+            PipeStreamError: ENTITY_INVALID if ``doc_id`` is missing or a string exceeds its limits.
         """
         return _core.encode_pipe_doc(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> "PipeDoc":
-        """Read a message.
+        """Decode a protobuf message.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID where it does not parse, or a required field is missing.
+            PipeStreamError: ENTITY_INVALID if it does not parse or a required field is missing.
         """
         return _of(_core.decode_pipe_doc(as_bytes(data)))
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, str], entity_id: int) -> "PipeDoc | None":
-        """Read the envelope in an entity's metadata; None where there is none.
+        """Return the envelope in an entity's metadata; None if there is none.
 
         >>> PipeDoc.of_metadata({"pipestream.doc": "CgFkEAc="}, 7)
         PipeDoc(doc_id='d', entity_id=7, ownership=None)
 
         Raises:
-            PipeStreamError: ENTITY_INVALID where it is not base64, not a valid message, or names another entity.
+            PipeStreamError: ENTITY_INVALID if it is not Base64, not a valid message, or names another entity.
         """
         entry = metadata.get(_ENTRY)
         return None if entry is None else _of(_core.pipe_doc_of_entry(entry, entity_id))

@@ -1,4 +1,4 @@
-"""Completion policies: what becomes of parts that fail, and of the document that they are parts of (section 8.3)."""
+"""Completion policies: what happens to parts that fail, and to the document that contains them (section 8.3)."""
 
 import math
 import struct
@@ -13,9 +13,9 @@ from penstock.pipestream._fields import ReadableBuffer, as_bytes
 __all__ = ["Action", "CompletionPolicy", "Mode", "policy_of"]
 
 Mode: TypeAlias = CompletionMode | Literal["strict", "lenient", "best-effort", "quorum"]
-"""When a parent is complete."""
+"""When a parent is complete: a `CompletionMode` or its name."""
 Action: TypeAlias = FailureAction | Literal["fail", "skip", "retry", "defer"]
-"""What becomes of a child."""
+"""What happens to a child: a `FailureAction` or its name."""
 
 _LARGEST = (1 << 32) - 1
 _RETRIES, _DELAY, _TIMEOUT = 3, 1.0, 300.0
@@ -23,19 +23,20 @@ _RETRIES, _DELAY, _TIMEOUT = 3, 1.0, 300.0
 
 @dataclass(frozen=True, slots=True, init=False)
 class CompletionPolicy:
-    """What becomes of a parent when children fail, and of the children (section 8.3, decision 19). Layer 2.
+    """What happens to a parent when children fail, and to these children (PipeStream, section 8.3). Layer 2.
+
+    In a policy that a peer has sent, None stands for a field that the peer did not set; its default applies.
 
     Args:
         mode: When the parent is COMPLETE: if all children are (``strict``), if one is (``lenient``), in any case
             (``best-effort``), or if ``min_success_ratio`` of them are (``quorum``).
-        min_success_ratio: 0 to 1; a quorum must have one. Kept in single precision, as the wire carries it.
-        max_retries: How often a child is sent again, where an action is ``retry``; 32 bits.
-        retry_delay: Seconds before that, in steps of a millisecond.
-        timeout: Seconds that a child may take; 0 means as long as it likes.
-        on_failure: What becomes of a child that fails: FAILED, SKIPPED, sent again, or DEFERRED under a claim check.
-        on_timeout: The same for one that takes too long; ``fail`` makes it ABANDONED.
-
-    In a policy that a peer has sent, None stands for what it has not set: there the defaults hold.
+        min_success_ratio: 0 to 1; required for a quorum. Kept in single precision, as the wire carries it.
+        max_retries: How often a child is sent again if an action is ``retry``, 0 to 4,294,967,295; by default 3.
+        retry_delay: Seconds before each retry, rounded to milliseconds; by default 1.
+        timeout: Seconds that a child may take; by default 300. 0 means no timeout.
+        on_failure: What happens to a child that fails: ``fail`` (FAILED), ``skip`` (SKIPPED), ``retry`` (sent again)
+            or ``defer`` (DEFERRED under a claim check).
+        on_timeout: The same for a child that takes too long; ``fail`` makes it ABANDONED.
 
     >>> policy = CompletionPolicy("quorum", min_success_ratio=0.75, on_failure="retry", max_retries=5)
     >>> str(policy), CompletionPolicy.parse("quorum:0.75,on-failure=retry,max-retries=5") == policy
@@ -47,17 +48,17 @@ class CompletionPolicy:
     mode: CompletionMode | None
     """When the parent is complete."""
     min_success_ratio: float | None
-    """For QUORUM, 0 to 1."""
+    """The ratio of children that must be COMPLETE for QUORUM, 0 to 1."""
     max_retries: int | None
     """How often a child is sent again."""
     retry_delay: float | None
-    """Seconds before that."""
+    """Seconds before a child is sent again."""
     timeout: float | None
-    """Seconds that a child may take; 0: no time-out."""
+    """Seconds that a child may take; 0 means no timeout."""
     on_failure: FailureAction | None
-    """What becomes of a child that failed."""
+    """What happens to a child that fails."""
     on_timeout: FailureAction | None
-    """What becomes of a child that took too long."""
+    """What happens to a child that takes too long."""
 
     def __init__(
         self,
@@ -70,10 +71,11 @@ class CompletionPolicy:
         on_failure: Action = FailureAction.FAIL,
         on_timeout: Action = FailureAction.FAIL,
     ) -> None:
-        """Put one together; the class says what the arguments are.
+        """Make a policy; the class describes the arguments.
 
         Raises:
-            ValueError: One of them cannot be, or there is a quorum without a ratio.
+            TypeError: If ``max_retries`` is not an int.
+            ValueError: If an argument is invalid, or a quorum has no ratio.
         """
         mode = _member(CompletionMode, "mode", mode)
         if min_success_ratio is not None and not 0.0 <= min_success_ratio <= 1.0:
@@ -100,22 +102,22 @@ class CompletionPolicy:
 
     @property
     def retry_delay_ms(self) -> int | None:
-        """`retry_delay` in milliseconds, as the wire carries it, 32 bits."""
+        """`retry_delay` in milliseconds, 32 bits, as the wire carries it."""
         return None if self.retry_delay is None else round(self.retry_delay * 1000)
 
     @property
     def timeout_ms(self) -> int | None:
-        """`timeout` in milliseconds, as the wire carries it, 32 bits."""
+        """`timeout` in milliseconds, 32 bits, as the wire carries it."""
         return None if self.timeout is None else round(self.timeout * 1000)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the form that options have: ``MODE``, or ``quorum:RATIO``, then ``,NAME=VALUE`` for each other field.
+        """Parse the text form of options: ``MODE`` or ``quorum:RATIO``, then ``,NAME=VALUE`` for each other field.
 
-        The names are ``max-retries``, ``retry-delay``, ``timeout`` (seconds), ``on-failure`` and ``on-timeout``.
+        The names are ``max-retries``, ``retry-delay`` and ``timeout`` (in seconds), ``on-failure`` and ``on-timeout``.
 
         Raises:
-            ValueError: The text is no policy; the message says what is wrong with it.
+            ValueError: If the text is not a policy; the message states what is wrong with it.
 
         >>> CompletionPolicy.parse("best-effort,timeout=60,on-timeout=skip").timeout
         60.0
@@ -141,7 +143,7 @@ class CompletionPolicy:
 
     @property
     def needs_layer_two(self) -> bool:
-        """Whether it asks for more than layer 1 does: that is ``strict``, without retries and time-outs of its own.
+        """Whether it differs from what layer 1 does: ``strict`` with the default retries, timeout and actions.
 
         >>> CompletionPolicy().needs_layer_two, CompletionPolicy("strict", timeout=60).needs_layer_two
         (False, True)
@@ -149,9 +151,14 @@ class CompletionPolicy:
         return str(self) != _NAMES[CompletionMode.STRICT]
 
     def outcome(self, children: int, complete: int) -> ResolutionState:
-        """Say what becomes of a parent with so many children, of which so many are COMPLETE.
+        """Return the outcome of a parent.
 
-        RESOLVED if all are, PARTIAL if the mode is content with fewer, else FAILED.
+        Args:
+            children: The number of its children.
+            complete: The number of children that are COMPLETE.
+
+        Returns:
+            RESOLVED if all children are COMPLETE, PARTIAL if the mode accepts fewer, else FAILED.
 
         >>> CompletionPolicy("quorum", min_success_ratio=0.6).outcome(10, 6).name
         'PARTIAL'
@@ -164,14 +171,14 @@ class CompletionPolicy:
             case CompletionMode.LENIENT:
                 content = complete > 0
             case CompletionMode.QUORUM:
-                # In the precision of the ratio, so that 6 of 10 reach 0.6.
+                # In single precision like the ratio, so that 6 of 10 reach 0.6.
                 content = _single(complete / children) >= (self.min_success_ratio or 0.0)
             case _:
                 content = False
         return ResolutionState.PARTIAL if content else ResolutionState.FAILED
 
     def __str__(self) -> str:
-        """Give the text that `parse` reads, in one form only: what has its default is left out."""
+        """Return the canonical text that `parse` reads, without fields that have their default."""
         mode = self.mode or CompletionMode.STRICT
         text = _NAMES[mode]
         if mode is CompletionMode.QUORUM:
@@ -184,15 +191,15 @@ class CompletionPolicy:
         return text
 
     def encode(self) -> bytes:
-        """Give the protobuf message, without a length."""
+        """Return the protobuf message, without a length prefix."""
         return _core.encode_policy(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> "CompletionPolicy":
-        """Parse a message, all of ``data``.
+        """Decode a protobuf message, which must fill ``data``.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID where it does not parse or holds an unknown enum value (enums are closed).
+            PipeStreamError: ENTITY_INVALID if it does not parse or has an unknown enum value (enums are closed).
         """
         return policy_of(_core.decode_policy(as_bytes(data)))
 
@@ -223,7 +230,7 @@ _OPTIONS: Mapping[str, Callable[[str], object]] = {
 
 
 def _member(enum: Any, field: str, value: object) -> Any:
-    """Take a member, or its name in lower case."""
+    """Return the enum's member for a member or its lower-case name."""
     if isinstance(value, enum):
         return value
     names = _MODES if enum is CompletionMode else _ACTIONS
@@ -233,7 +240,7 @@ def _member(enum: Any, field: str, value: object) -> Any:
 
 
 def _seconds(field: str, value: float) -> float:
-    """Keep whole milliseconds, because the wire does."""
+    """Return the seconds rounded to milliseconds, as the wire carries them."""
     if not math.isfinite(value) or not 0 <= round(value * 1000) <= _LARGEST:
         raise ValueError(f"CompletionPolicy.{field} must be from 0 to {_LARGEST / 1000} seconds, not {value}")
     return round(value * 1000) / 1000
@@ -252,12 +259,12 @@ def _single(value: float) -> float:
 
 
 def _shortest(value: float) -> str:
-    """Give the fewest digits that are this number in single precision."""
+    """Return the shortest decimal that is this number in single precision."""
     return next(text for digits in range(1, 10) if _single(float(text := f"{value:.{digits}g}")) == value)
 
 
 def policy_of(fields: "_core._PolicyFields") -> CompletionPolicy:
-    """Make the dataclass from what the core decoded; what a peer has sent is taken as it is."""
+    """Return the dataclass for a policy that the core decoded, unchecked: a peer may send any values."""
     mode, on_timeout, on_failure = fields["mode"], fields["on_timeout"], fields["on_failure"]
     delay, timeout = fields["retry_delay_ms"], fields["timeout_ms"]
     policy = CompletionPolicy()

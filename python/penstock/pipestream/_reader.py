@@ -1,4 +1,4 @@
-"""Reading a sink: the rows of its closed sessions, from its folder or from the server that keeps it."""
+"""Readers of a sink: the rows of its closed sessions, from its folder, its object store or its server."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -25,35 +25,35 @@ ITEMS = 4096
 
 @dataclass(frozen=True, slots=True)
 class ClosedSession:
-    """A session that was closed with 0: all of it is in the sink, and none of it changes."""
+    """A session that was closed with code 0: the sink has all of it, and it does not change any more."""
 
     session: str
-    """Its ID, and its folder's name."""
+    """The session's ID, which is also the name of its folder."""
     rows: int
-    """Its entities."""
+    """The number of its rows, one for each entity."""
     bytes: int
     """The bytes of their contents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a closed session: a range of its list, which anybody reads with the same result, at any time."""
+    """A part of a closed session: a range of its list of entities, which always reads with the same result."""
 
     session: str
     """The session's ID."""
     start: int
-    """Where its first line starts in ``entities.jsonl``, in bytes."""
+    """The offset of the first line in ``entities.jsonl``, in bytes."""
     end: int
-    """Where its last line ends."""
+    """The offset of the end of the last line, in bytes."""
     rows: int
-    """Its rows."""
+    """The number of rows."""
     bytes: int
     """The bytes of their contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """What `SinkReader` tells the core."""
+    """The options that `SinkReader` passes to the core."""
 
     folder: str | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -69,9 +69,10 @@ class ReaderOptions:
 
 
 class SinkReader:
-    """Reads what a sink has kept: only sessions that were closed with 0.
+    """A reader of the sessions in a sink that were closed with code 0.
 
-    It holds options and opens nothing before it is used; it survives a pickle and a fork.
+    It holds only options and opens the sink at its first use in each process, so it can be pickled and used after a
+    fork.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -93,15 +94,17 @@ class SinkReader:
     __slots__ = ("_opened", "_options")
 
     def __init__(self, folder: PathLike, *, storage: Mapping[str, str] | None = None) -> None:
-        """Take a sink's folder, or its URI in an object store, to be read where it lies.
+        """Make a reader of a sink in a folder or an object store; nothing is opened yet.
 
-        ``storage`` has options of the store; by default the environment says it all.
+        Args:
+            folder: The sink's folder, or its URI in an object store.
+            storage: Options of the store, ``{"endpoint": URL}``; by default the environment configures it.
         """
         self._take(ReaderOptions(folder=os.fspath(folder), storage=dict(storage or {})))
 
     def _take(self, options: ReaderOptions) -> None:
         self._options = options
-        # A connection does not survive a fork.
+        # A connection cannot be used after a fork.
         self._opened = Opened(partial(_core.SinkReader, options))
 
     @classmethod
@@ -124,18 +127,20 @@ class SinkReader:
         server_name: str | None = None,
         timeout: float | None = 30.0,
     ) -> Self:
-        """Take a server that keeps a sink and has a read key. The connection is made at the first use.
+        """Make a reader of the sink of a server with a read key; the connection is opened at the first use.
+
+        Exactly one of ``fingerprint``, ``ca`` and ``system_ca`` must be given: it determines which server is trusted.
 
         Args:
-            address: ``HOST:PORT``, the same as for senders.
+            address: ``HOST:PORT`` of the server, the same as for senders.
             read_key: The server's read key.
-            fingerprint: Trust the server whose certificate has this SHA-256.
-            ca: Trust servers that this CA (PEM file) has signed.
-            system_ca: Trust what the system trusts. Exactly one of the three must be given.
-            cert: The reader's certificate (PEM file), with ``key``, for servers that ask.
-            key: Its private key (PEM file).
-            server_name: What the server's certificate must be for; by default the host.
-            timeout: Seconds until the connection must stand.
+            fingerprint: Trust the server whose certificate has this SHA-256, in hex.
+            ca: Trust servers whose certificate is signed by this CA (PEM file).
+            system_ca: Trust servers whose certificate is signed by a CA of the system's store.
+            cert: The reader's certificate (PEM file), for servers that ask for one; requires ``key``.
+            key: The certificate's private key (PEM file).
+            server_name: The name that the server's certificate must have; by default the host of ``address``.
+            timeout: Seconds that connecting may take.
         """
         return cls._of(
             ReaderOptions(
@@ -156,21 +161,26 @@ class SinkReader:
         return self._opened.get()
 
     def sessions(self) -> list[ClosedSession]:
-        """Give the closed sessions, the one that ended first at the front. Nothing is written.
+        """Return the closed sessions in the order in which they ended. Nothing is written.
 
         Raises:
-            PipeStreamError: Of kind "io" where the sink cannot be read or reached, "misuse" where the key is wrong.
+            PipeStreamError: Of kind "io" if the sink cannot be read or reached, "misuse" if the read key is wrong.
         """
         return [ClosedSession(*found) for found in self._core.sessions()]
 
     def follow(self, after: int = 0, limit: int = ITEMS) -> tuple[str, int, list[ClosedSession]]:
-        """Give the name and the length of the sink's journal, and at most ``limit`` sessions from a position on.
+        """Return the ID and the length of the sink's journal, and its sessions from a position on.
 
-        The journal is the order in which sessions were found closed. It only grows, and outlives crashes of everybody,
-        so a position in it is a place to go on from. In a folder it is the file ``closed.jsonl``, which this writes.
+        The journal lists sessions in the order in which they were found to be closed. It only grows and survives
+        crashes of readers and of the server, so reading can resume at a position in it. In a folder it is the file
+        ``closed.jsonl``, which this method writes.
+
+        Args:
+            after: The position: the number of sessions to skip.
+            limit: The most sessions to return; by default 4,096.
 
         Raises:
-            PipeStreamError: Of kind "io" where the sink cannot be read or its journal not be written.
+            PipeStreamError: Of kind "io" if the sink cannot be read, or its journal cannot be written.
         """
         journal, length, sessions = self._core.follow(after, limit)
         return journal, length, [ClosedSession(*found) for found in sessions]
@@ -188,15 +198,16 @@ class SinkReader:
         """Divide a closed session into pieces.
 
         Args:
-            session: Its ID.
-            start: Where to begin: 0, or the end of a piece.
-            max_bytes: What a piece may have, unless it is a single row; a row counts for a bit more than its content.
-            rows: How many rows a piece may have.
-            documents: Only rows of these documents.
-            names: Only rows of these names: their files, or ``SESSION/SCOPE/ENTITY`` for those without one.
+            session: The session's ID.
+            start: The offset at which to start: 0, or the end of a piece.
+            max_bytes: The most bytes of a piece, by default 64 MiB; a single row may have more. A row counts for a
+                little more than its content.
+            rows: The most rows of a piece; by default there is no limit.
+            documents: Include only rows of these documents.
+            names: Include only rows with these names: the row's file, or ``SESSION/SCOPE/ENTITY`` if it has none.
 
         Raises:
-            PipeStreamError: There is no such closed session, or its list cannot be read.
+            PipeStreamError: If there is no such closed session, or its list cannot be read.
         """
         wanted = [None if only is None else set(only) for only in (documents, names)]
         rest: int | None = start
@@ -213,17 +224,17 @@ class SinkReader:
         max_content: int = MAX_CONTENT,
         batch_bytes: int = BATCH,
     ) -> "Iterator[pa.RecordBatch]":
-        """Give the rows of pieces, by default of all closed sessions, as record batches with `ROW_SCHEMA`.
+        """Yield the rows of pieces, by default of all closed sessions, as record batches with `ROW_SCHEMA`.
 
         Args:
-            pieces: What to read, in this order.
-            content: Whether to read payloads; the column ``content`` is null otherwise.
-            max_content: The largest payload in bytes that becomes the content of a row, at most 2 GiB less 64 KiB.
-                For a larger one ``content`` is null, and ``reason`` names its file.
-            batch_bytes: What a batch may have, unless it is a single row.
+            pieces: The pieces to read, in this order.
+            content: Whether to read payloads; otherwise the column ``content`` is null.
+            max_content: The largest payload in bytes that is read into a row, at most 2 GiB less 64 KiB. For a larger
+                one ``content`` is null, and ``reason`` names its file.
+            batch_bytes: The most bytes of a batch, by default 4 MiB; a single row may have more.
 
         Raises:
-            PipeStreamError: Of kind "io" where the sink cannot be read.
+            PipeStreamError: Of kind "io" if the sink cannot be read.
         """
         if pieces is None:
             pieces = [piece for found in self.sessions() for piece in self.plan(found.session)]
@@ -232,33 +243,35 @@ class SinkReader:
             yield from self._core.rows(piece.session, piece.start, piece.end, most, batch_bytes)
 
     def claims(self) -> list[SetAside]:
-        """Give what the sink's server has set aside and still knows, the first to expire at the front.
+        """Return the deferred entities and their claim checks that the sink's server knows, in the order of expiry.
 
         Raises:
-            PipeStreamError: Of kind "io" where the sink cannot be read or reached, "misuse" where the key is wrong.
+            PipeStreamError: Of kind "io" if the sink cannot be read or reached, "misuse" if the read key is wrong.
         """
         return [set_aside_of(row) for row in self._core.claims()]
 
     def remove(self, session: str) -> None:
-        """Remove a session from a folder, for good; the journal keeps its line. One that is not there is no error.
+        """Delete a session from the sink's folder or object store; its entry in the journal stays.
+
+        Removing a session that does not exist is not an error.
 
         Raises:
-            PipeStreamError: Of kind "io" where it cannot be removed, "misuse" where the sink is a server's.
+            PipeStreamError: Of kind "io" if it cannot be deleted, "misuse" if the sink is read through its server.
         """
         self._core.remove(session)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is read, and how."""
+        """Compare the options."""
         return isinstance(other, SinkReader) and self._options == other._options
 
     def __hash__(self) -> int:
-        """Hash where it is."""
+        """Hash the sink's folder or address."""
         return hash((self._options.folder, self._options.address))
 
     def __reduce__(self) -> tuple[object, tuple[ReaderOptions]]:
-        """Survive a pickle by the options."""
+        """Pickle the options."""
         return SinkReader._of, (self._options,)
 
     def __repr__(self) -> str:
-        """Say where the sink is, and nothing that is secret."""
+        """Return the sink's folder or address, without secrets."""
         return f"<SinkReader {self._options.folder or self._options.address}>"

@@ -1,4 +1,4 @@
-"""References: an object in a store instead of its bytes, and which keys may have encrypted it (sections 7.3, 10.9)."""
+"""References to objects in stores, and the keys that may have encrypted them (sections 7.3 and 10.9)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +14,9 @@ REFERENCE_TYPE = "application/vnd.penstock.file-storage-reference"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EncryptionMetadata:
-    """How a referenced object is encrypted: the EncryptionMetadata message (section 7.3). None means "not set".
+    """The EncryptionMetadata message: how a referenced object is encrypted (PipeStream, section 7.3).
 
-    Neither its representation nor any log shows the wrapped key or the values of the context.
+    None means "not set". Neither ``repr`` nor any log shows the wrapped key or the values of the context.
 
     >>> encryption = EncryptionMetadata(
     ...     algorithm="AES-256-GCM",
@@ -35,18 +35,18 @@ wrapped_key=<60 bytes>, iv=None, context=<tenant>)
     algorithm: str | None = None
     """``AES-256-GCM`` or ``AES-256-CBC``."""
     key_provider: str | None = None
-    """Who has the key: ``aws-kms``, ``azure-keyvault``, ``gcp-kms``, ``vault``."""
+    """The provider that holds the key: ``aws-kms``, ``azure-keyvault``, ``gcp-kms`` or ``vault``."""
     key_id: str | None = None
-    """The key's ARN, URI or ID, with its version where the provider's IDs have one."""
+    """The key's ARN, URI or ID, with its version if the provider's IDs have one."""
     wrapped_key: bytes | None = None
-    """The data encryption key as the provider has wrapped it, 40 bytes to 16 KiB; never the key itself."""
+    """The data encryption key, wrapped by the provider, 40 bytes to 16 KiB; never the plain key."""
     iv: bytes | None = None
     """The initialization vector: 12 or 16 bytes for GCM, 16 for CBC."""
     context: Mapping[str, str] = field(default_factory=dict)
-    """What the provider needs besides to unwrap the key."""
+    """Additional values that the provider needs to unwrap the key."""
 
     def __repr__(self) -> str:
-        """Show what is no key material."""
+        """Return the fields without key material."""
         hidden = {name: _hidden(getattr(self, name)) for name in ("wrapped_key", "iv")}
         return (
             f"EncryptionMetadata(algorithm={self.algorithm!r}, key_provider={self.key_provider!r}, "
@@ -56,22 +56,22 @@ wrapped_key=<60 bytes>, iv=None, context=<tenant>)
 
     @property
     def key(self) -> str | None:
-        """The key's ID without its version: what stays when a key is rotated."""
+        """The key's ID without its version, which stays the same when a key is rotated."""
         return None if self.key_id is None else _core.split_key(self.key_id)[0]
 
     @property
     def key_version(self) -> str | None:
-        """The version that the key's ID names; None where it names none."""
+        """The version in the key's ID; None if it has none."""
         return None if self.key_id is None else _core.split_key(self.key_id)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FileStorageReference:
-    """Where an object is: the FileStorageReference message (section 7.3). None means "not set".
+    """The FileStorageReference message: the location of an object (PipeStream, section 7.3). None means "not set".
 
-    `Session.send_reference` sends it instead of the object's bytes. These attributes say what the object must be; a
-    server that fetches it fails the entity where it is not: ``size`` (bytes), ``sha256`` (hex), ``etag``, ``version``.
-    ``content_type`` says what its bytes are, ``account`` whose container it is on Azure.
+    `Session.send_reference` sends it instead of the object's bytes. A server that fetches the object fails the entity
+    if the object differs from one of these attributes: ``size`` (bytes), ``sha256`` (hex), ``etag``, ``version``. Also
+    known are ``content_type``, the MIME type of the bytes, and ``account``, the account of the container on Azure.
 
     >>> reference = FileStorageReference.of_url("s3://documents/in/a.pdf", size=1200, content_type="application/pdf")
     >>> reference.provider, reference.bucket, reference.key
@@ -81,20 +81,20 @@ class FileStorageReference:
     """
 
     provider: str | None = None
-    """``s3``, ``gcs``, ``azure``, or ``file`` for a file of the machine that fetches."""
+    """``s3``, ``gcs``, ``azure``, or ``file`` for a file on the machine that fetches it."""
     bucket: str | None = None
-    """The bucket or container; nothing for a file."""
+    """The bucket or container; empty for a file."""
     key: str | None = None
-    """The object's key as it stands, nothing escaped; for a file its path without the first slash."""
+    """The object's key, without any escaping; for a file its path without the first slash."""
     region: str | None = None
-    """A hint. Our server goes where its own options say."""
+    """A hint; `Server` uses the region of its own options."""
     attrs: Mapping[str, str] = field(default_factory=dict)
-    """Attributes, of which the class says some; others are carried."""
+    """Attributes; those that the class does not describe are passed on."""
     encryption: EncryptionMetadata | None = None
-    """How the object is encrypted, if it is."""
+    """How the object is encrypted; None if it is not."""
 
     def __repr__(self) -> str:
-        """Show what is no secret: an attribute may be a token for the store."""
+        """Return the fields without the values of attributes, which may be tokens for the store."""
         return (
             f"FileStorageReference(provider={self.provider!r}, bucket={self.bucket!r}, key={self.key!r}, "
             f"region={self.region!r}, attrs=<{', '.join(self.attrs)}>, encryption={self.encryption!r})"
@@ -113,10 +113,20 @@ class FileStorageReference:
         region: str | None = None,
         encryption: EncryptionMetadata | None = None,
     ) -> "FileStorageReference":
-        """Refer to the object at ``s3://``, ``gs://``, ``az://``, ``abfss://`` or ``file:///``.
+        """Make a reference to the object at a URL: ``s3://``, ``gs://``, ``az://``, ``abfss://`` or ``file:///``.
+
+        Args:
+            url: The object's URL.
+            size: The object's size in bytes.
+            sha256: The SHA-256 of the object's bytes.
+            etag: The object's ETag.
+            version: The object's version in the store.
+            content_type: The MIME type of the object's bytes.
+            region: The bucket's region.
+            encryption: How the object is encrypted.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID where it is no URL of an object.
+            PipeStreamError: ENTITY_INVALID if it is not the URL of an object.
         """
         reference = reference_of(_core.reference_of_url(url))
         known = {
@@ -134,37 +144,37 @@ class FileStorageReference:
         """The object's URL.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID where nobody could go there.
+            PipeStreamError: ENTITY_INVALID if the reference does not locate an object.
         """
         return _core.reference_url(self)
 
     def encode(self) -> bytes:
-        """Give the protobuf message, without a length.
+        """Return the protobuf message, without a length prefix.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID where it names no object, an attribute is not what it must be, or a key
-                that is not wrapped stands in it; ENTITY_TOO_LARGE above 65,536 bytes.
+            PipeStreamError: ENTITY_INVALID if it names no object, has an invalid attribute, or contains a key that is
+                not wrapped; ENTITY_TOO_LARGE above 65,536 bytes.
         """
         return _core.encode_reference(self)
 
     @classmethod
     def decode(cls, data: ReadableBuffer) -> "FileStorageReference":
-        """Parse a message, all of ``data``: what `ReceivedEntity.read` gives of an entity of `REFERENCE_TYPE`.
+        """Decode a protobuf message, which must fill ``data``: the payload of an entity of type `REFERENCE_TYPE`.
 
         Raises:
-            PipeStreamError: As `encode` does, and ENTITY_INVALID where it does not parse.
+            PipeStreamError: As `encode`, and ENTITY_INVALID if it does not parse.
         """
         return reference_of(_core.decode_reference(as_bytes(data)))
 
     def check_keys(self, approved: Sequence[str]) -> None:
-        """Refuse an encryption that section 10.9 does not allow.
+        """Check that the encryption is allowed (PipeStream, section 10.9).
 
         Args:
-            approved: The key providers that are approved, each ``PROVIDER`` or ``PROVIDER=KEY``.
+            approved: The approved key providers, each as ``PROVIDER`` or ``PROVIDER=KEY``.
 
         Raises:
-            PipeStreamError: ENTITY_INVALID: a provider or key that is not approved, a key ID of another provider, an
-                unknown algorithm, a key that is not wrapped. A misuse where an entry is none.
+            PipeStreamError: ENTITY_INVALID for a provider or key that is not approved, a key ID of another provider, an
+                unknown algorithm, or a key that is not wrapped; of kind "misuse" for an invalid entry of ``approved``.
 
         >>> encryption = EncryptionMetadata(algorithm="AES-256-GCM", key_provider="vault", key_id="transit/keys/a:v2")
         >>> reference = FileStorageReference.of_url("s3://documents/a", encryption=encryption)
@@ -175,27 +185,27 @@ class FileStorageReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """What a server with a sink does with entities that refer to an object: `Server` takes it as ``references``.
+    """How a server with a sink treats entities that refer to an object: the argument ``references`` of `Server`.
 
-    Without ``fetch_from`` it keeps the messages. With it, the sink has the objects' bytes, each with its message
-    beside it as ``ENTITY.reference``; what lies elsewhere, is larger than ``max_payload``, or not what the reference
-    says fails its entity.
+    Without ``fetch_from`` the server stores the messages. With ``fetch_from`` it stores the objects' bytes, each with
+    its message next to it as ``ENTITY.reference``. An entity fails if its object is in none of these places, larger
+    than ``max_payload``, or different from the reference.
 
     >>> References(fetch_from=["s3://documents/in", "file:///srv/documents"]).approved_key_providers is None
     True
     """
 
     fetch_from: Sequence[str] = ()
-    """Prefixes that objects may be fetched from, as URLs; ``file:///FOLDER`` for files. No link is followed."""
+    """The URL prefixes from which objects may be fetched; ``file:///FOLDER`` for files. Links are not followed."""
     approved_key_providers: Sequence[str] | None = None
-    """Whose keys may have encrypted an object: ``PROVIDER`` or ``PROVIDER=KEY``, which stands for all of the key's
-    versions. None: encrypted objects are not fetched, and messages are kept whatever they say."""
+    """The keys that may have encrypted an object, as ``PROVIDER`` or ``PROVIDER=KEY``, which includes all versions of
+    the key. None: encrypted objects are not fetched, and messages are stored whatever their encryption."""
     storage: Mapping[str, str] = field(default_factory=dict)
-    """Options of the stores, ``{"endpoint": URL}``; by default the environment says it all."""
+    """Options of the stores, ``{"endpoint": URL}``; by default the environment configures them."""
 
 
 def reference_of(fields: "_core._ReferenceFields") -> FileStorageReference:
-    """Make the dataclass from what the core decoded."""
+    """Return the dataclass for a reference that the core decoded."""
     encryption = fields["encryption"]
     return FileStorageReference(
         provider=fields["provider"],

@@ -30,47 +30,47 @@ class _Sent(Protocol):
 
 
 class ScopeState(Generic[SentT]):
-    """Whose children these are, in a session of either kind."""
+    """The parent of a scope's children, for blocking and asyncio sessions."""
 
     __slots__ = ("_digest", "_entity")
 
     def __init__(self, entity: SentT) -> None:
-        """Use `Session.dehydrate`."""
+        """Scopes come from `Session.dehydrate`; do not make them."""
         self._entity = entity
         self._digest: ScopeDigest | None = None
 
     @property
     def entity(self) -> SentT:
-        """The entity whose children these are."""
+        """The parent of the children."""
         return self._entity
 
     @property
     def scope_id(self) -> int:
-        """The ID of the children's scope on the wire; at layer 0 the entity's own."""
+        """The children's scope ID on the wire; at layer 0 that of the parent's own scope."""
         scope = self._entity.child_scope
         return self._entity.scope_id if scope is None else scope.scope_id
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it belongs to a live session."""
         raise TypeError("a Scope belongs to a live session and cannot be pickled")
 
     def __repr__(self) -> str:
-        """Say which, and of what."""
+        """Return the scope's ID and its parent."""
         return f"Scope(scope_id={self.scope_id}, entity={self._entity!r})"
 
 
 class Scope(ScopeState[SentEntity]):
-    """The children of an entity, sent within a ``with`` block; its end is the end of the children.
+    """The children of an entity, which are sent in a ``with`` block; leaving the block ends them.
 
-    At layer 1 they are in a scope of their own, which ends with a digest (decisions 9 to 11); at layer 0 they are in
-    the entity's (decision 12). An exception in the block fails the entity, whose children are then not all there. The
-    example of `Session` sends some.
+    From layer 1 on the children have a scope of their own, which ends with a digest; at layer 0 they are in the
+    parent's scope. An exception in the block fails the parent, because its children are incomplete. The example of
+    `Session` sends children.
     """
 
     __slots__ = ("_lock",)
 
     def __init__(self, entity: SentEntity) -> None:
-        """Use `Session.dehydrate`."""
+        """Scopes come from `Session.dehydrate`; do not make them."""
         super().__init__(entity)
         self._lock = threading.Lock()
 
@@ -106,7 +106,7 @@ class Scope(ScopeState[SentEntity]):
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
     ) -> "Scope":
-        """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
+        """Send a child that has children itself, at most 7 levels deep; see `Session.dehydrate`."""
         return self._entity.session.dehydrate(
             payload,
             parent=self,
@@ -132,7 +132,7 @@ class Scope(ScopeState[SentEntity]):
         )
 
     def end(self) -> None:
-        """Say that these are all children; the end of a ``with`` block says it too."""
+        """End the children: no more will be sent. Leaving the ``with`` block does the same."""
         self._entity.session.end_children(self._entity)
 
     def wait(self, timeout: float | None = None) -> Status:
@@ -141,9 +141,9 @@ class Scope(ScopeState[SentEntity]):
 
     @property
     def digest(self) -> ScopeDigest | None:
-        """The scope's digest, on which both ends agree, as soon as the peer has released the scope; else None.
+        """The scope's digest, on which both ends agree; None until the peer has released the scope.
 
-        It is there once `wait` has returned. There is none at layer 0, nor for a session that ended before.
+        It is available once `wait` has returned. There is none at layer 0, nor if the session ended before the release.
         """
         with self._lock:
             scope = self._entity.child_scope
@@ -160,17 +160,17 @@ class Scope(ScopeState[SentEntity]):
         return None if fields is None else ScopeDigest(**fields)
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the scope itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the children; where an exception came, fail the entity first."""
+        """End the children; after an exception, fail the parent first."""
         if kind is None:
             self.end()
             return
-        # The exception that is on its way is the one to be seen.
+        # The caller's exception must not be replaced by one of ours.
         with suppress(PipeStreamError):
             self._entity.fail(f"the sender failed: {kind.__name__}")
             self.end()

@@ -1,4 +1,4 @@
-"""Servers: into a folder, or into the application."""
+"""Servers, which store entities in a sink or hand them to the application."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ LAYER_2 = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What `Server` tells the core."""
+    """The options that `Server` passes to the core."""
 
     sink: PathLike | None
     storage: Mapping[str, str]
@@ -56,28 +56,28 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCounters:
-    """What a server has seen since it began to listen: `Server.counters`."""
+    """The counters of a server since it started to listen: `Server.counters`."""
 
     connections_total: int
     """Connections that were accepted."""
     connections_open: int
     """Connections that are open."""
     refused: int
-    """Connections that were refused, because too many were open."""
+    """Connections that were refused because too many were open."""
     entities: int
-    """Entities whose payload came whole and whose checksum held."""
+    """Entities whose payload arrived completely with the right checksum."""
     completed: int
     """Entities that became COMPLETE."""
     failed: int
-    """Entities that became FAILED."""
+    """Entities that became FAILED or ABANDONED."""
     bytes: int
     """Bytes of the payloads of ``entities``."""
     failures: Mapping[int, int]
-    """Failures of entities and connections by error code (section 11.4)."""
+    """Failures of entities and connections by error code (`ErrorCode`)."""
     events_lost: int
-    """Events that nobody took in time."""
+    """Events that were dropped because they were not read in time."""
     retries: int = 0
-    """Attempts that failed and were not the last."""
+    """Attempts that failed and were not the last one."""
     deferred: int = 0
     """Entities that became DEFERRED."""
     skipped: int = 0
@@ -85,65 +85,70 @@ class ServerCounters:
     abandoned: int = 0
     """Entities that became ABANDONED; ``failed`` counts them too."""
     yields: int = 0
-    """How often an entity has waited."""
+    """How often entities became YIELDED."""
     reconnects: int = 0
-    """Connections that sessions went on over, when another one was lost."""
+    """Connections on which a session continued after it had lost its previous one."""
     claims: int = 0
-    """Claim checks that are known now."""
+    """Claim checks that are currently known."""
     limits: Mapping[str, int]
-    """How often each limit was exceeded, by its name; docs/operations.md lists them."""
+    """How often each limit was exceeded, by its name; docs/operations.md lists the names."""
 
 
 class Server(Listening):
     """A PipeStream server, which listens as soon as it is made.
 
-    With ``sink`` it writes each entity's payload into that folder or object store, once its checksum holds and never
-    before. Without, iterating it gives a `Session` for each client, whose entities the application takes.
+    With ``sink`` the server writes the payload of each entity into that folder or object store, after its checksum was
+    verified. Without a sink, iterating over the server yields a `Session` for each client, and the application receives
+    its entities.
 
-    As a context manager it closes at the end: sessions that are open may go on for 10 seconds.
+    As a context manager it closes at the end, with 10 seconds for open sessions to end.
 
     Args:
-        listen: ``HOST:PORT``; port 0 picks a free one.
-        sink: A folder, made if need be, or a URI of s3, gs or abfs, ``s3://bucket/prefix``: payloads as
-            ``SESSION/SCOPE/ENTITY``, and ``SESSION/entities.jsonl`` with a line for each entity.
-        storage: Options of the store, ``{"endpoint": URL}``; by default the environment says it all.
-        cert: The server's certificate (PEM), with ``key``; without, one for localhost is made once and kept.
-        key: Its private key (PEM).
-        client_ca: A PEM file: clients must show a certificate that it has signed.
-        layers: The highest layer, 0 to 2.
-        window: The most entities of a scope that may be unresolved, by default 65,536.
-        mtu: The largest UDP payload that is tried on the path to a client, in bytes from 1,200 to 9,000; by
-            default 6,500 where the client is on this machine, else 1,452.
-        max_payload: The largest payload in bytes, by default 16 GiB. A larger one fails its entity.
+        listen: ``HOST:PORT`` to listen on; port 0 picks a free one.
+        sink: A folder, created if missing, or the URI of a prefix in an object store (s3, gs or abfs), such as
+            ``s3://bucket/prefix``. Payloads are stored as ``SESSION/SCOPE/ENTITY``, and ``SESSION/entities.jsonl`` has
+            a line for each entity.
+        storage: Options of the object store, ``{"endpoint": URL}``; by default the environment configures it.
+        cert: The server's certificate (PEM file), with ``key``; by default one for localhost is made once and kept.
+        key: The certificate's private key (PEM file).
+        client_ca: A CA (PEM file) that must have signed the certificates of clients. By default clients need none.
+        layers: The highest layer to offer, 0 to 2; by default 2.
+        window: The most unresolved entities of a scope; by default 65,536.
+        mtu: The largest UDP payload to try on the path to a client, 1,200 to 9,000 bytes; by default 6,500 if the
+            client is on this machine, else 1,452.
+        max_payload: The largest payload in bytes, by default 16 GiB. An entity with a larger one fails.
         events: A file to which every event is appended as a line of JSON.
-        read_key: A text of at least 16 bytes, for those who may read the sink (`SinkReader.connect`).
-        reader_certificates: With ``client_ca``: whether readers must have such a certificate, too, "required", or
-            come with the key alone, "optional".
-        defer_types: Content types, ``image/png`` or ``image/*``: entities of these are set aside as soon as they have
-            arrived, under a claim check, for somebody who has time. For a server with a sink.
-        defer_to: ``quicx://HOST:PORT``, a Quicx daemon: every claim check is submitted to it as a task of the type
-            ``pipestream.claim`` with a JSON object (`SetAside.to_dict`); the task's end settles the claim check,
-            COMPLETE or FAILED. The daemon is on this machine, or trusted by ``?fingerprint=HEX`` or ``?ca=FILE`` behind
-            the address (``cert=FILE&key=FILE`` too).
-        max_connections_per_address: Connections of one address beyond these are refused, an IPv6 address standing for
-            its /64; by default seven eighths of all.
-        idle_timeout: Seconds without a frame after which a session in which nothing is open is closed; 0: never.
-        survive: Seconds that a session waits for its client when their connection is lost, where that client goes on;
-            0: it ends. Only at layer 2.
-        state: A folder for such sessions, made if need be, so that they outlive this process too: nothing that was
-            acknowledged is lost, and the next server on the same folders goes on with them. The sink is a folder then.
-        status_interval: Seconds, 0.001 to 10: stream 0 of every connection is then written to once in this time,
-            always 1,152 bytes, so that its timing and sizes tell nothing of what is processed (section 10.6). By
-            default, at once.
-        claims: A folder for claim checks. By default they are in the sink, ``SINK/.claims``, in a folder as in a
-            store, whose servers share them. With neither sink nor folder nothing is set aside (`ReceivedEntity.defer`
-            is a misuse), because what is forgotten with the process could be redeemed twice.
-        metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
-        references: What becomes of entities that refer to objects in stores; by default their messages are kept.
-        limits: What clients may make it do; by default what the specification allows.
-        header_key: Take headers only whose metadata and content type are sealed with this key of 64 hex digits, and
-            seal those of results with it; clients have it as well. More lines are earlier keys, which only open.
-        state_dir: For development certificates; by default the state folder of the command line.
+        read_key: A secret of at least 16 bytes that allows clients to read the sink (`SinkReader.connect`).
+        reader_certificates: With ``client_ca``: whether readers need a certificate as well ("required", the default) or
+            only the key ("optional").
+        defer_types: Content types, ``image/png`` or ``image/*``, whose entities are stored and then deferred under a
+            claim check, to be processed later. Needs a sink.
+        defer_to: A Quicx daemon, ``quicx://HOST:PORT``, to which every claim check is submitted as a task of type
+            ``pipestream.claim`` with a JSON object (`SetAside.to_dict`). The outcome of the task settles the claim
+            check as COMPLETE or FAILED. A daemon on another machine needs ``?fingerprint=HEX`` or ``?ca=FILE`` after
+            the address; ``cert=FILE&key=FILE`` name a client certificate.
+        max_connections_per_address: The most connections from one address, where an IPv6 address stands for its /64;
+            further ones are refused. By default seven eighths of all, or 64 if that is more.
+        idle_timeout: Seconds without a frame after which a session is closed in which nothing is open; by default 900.
+            0: never.
+        survive: Seconds that a session waits for its client to reconnect if their connection is lost and the client
+            supports that; by default 300. 0: the session ends with its connection. Only at layer 2.
+        state: A folder for such sessions, created if missing, so that they outlive this process: nothing that was
+            acknowledged is lost, and the next server on the same folders continues them. The sink must be a folder.
+        status_interval: Seconds, 0.001 to 10, between writes to stream 0 of every connection, each of 1,152 bytes, so
+            that their timing and size reveal nothing about the entities (PipeStream, section 10.6). By default frames
+            are written at once.
+        claims: A folder for claim checks. By default they are in the sink, as ``SINK/.claims``; servers with the same
+            object store share them. With neither sink nor folder nothing can be deferred (`ReceivedEntity.defer` is a
+            misuse), because a claim check that is forgotten with the process could be redeemed twice.
+        metrics: ``HOST:PORT`` on which ``/metrics`` for Prometheus and ``/healthz`` are served over HTTP. By default
+            they are not served.
+        references: How to treat entities that refer to objects in stores; by default their messages are stored.
+        limits: What clients may make the server do; by default what the specification allows.
+        header_key: A key of 64 hex digits with which metadata and content types of headers are sealed in both
+            directions; headers that are not sealed with it are rejected. Clients need the same key. Further lines are
+            earlier keys, which only open headers.
+        state_dir: The folder of the development certificate; by default the state folder of the command line.
 
     >>> from tempfile import TemporaryDirectory
     >>> from threading import Thread
@@ -193,10 +198,10 @@ class Server(Listening):
         header_key: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Begin to listen; the class says what the arguments are.
+        """Start to listen; the class describes the arguments.
 
         Raises:
-            PipeStreamError: Of kind "io" for an address, a file or a store, "misuse" for options that do not fit.
+            PipeStreamError: Of kind "io" if an address, a file or a store fails, "misuse" for invalid options.
         """
         options = ServeOptions(
             sink=sink_of(sink),
@@ -233,29 +238,33 @@ class Server(Listening):
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of its certificate, ``sha256:HEX``: what clients pin."""
+        """The fingerprint of the server's certificate, ``sha256:HEX``, which clients pin."""
         return self._fingerprint
 
     @property
     def counters(self) -> ServerCounters:
-        """What it has seen so far."""
+        """The current counters."""
         return counters_of(self._native.counters())
 
     def claims(self) -> list[SetAside]:
-        """Give what this server has set aside and still knows, the first to expire at the front."""
+        """Return the deferred entities and their claim checks that the server knows, in the order of their expiry."""
         return [set_aside_of(row) for row in self._native.claims()]
 
     def settle(self, claim: ClaimCheck | int | str, status: Status = Status.COMPLETE) -> None:
-        """Say what has become of an entity that was set aside, instead of a session that redeems it. It is stored.
+        """Store the outcome of a deferred entity that no session has redeemed; a second call changes nothing.
+
+        Args:
+            claim: The claim check, its ID, or its ID as 16 hex digits.
+            status: The outcome: COMPLETE, FAILED, SKIPPED or ABANDONED.
 
         Raises:
-            PipeStreamError: CLAIM_NOT_FOUND where it is not known, or a session has redeemed it, CLAIM_EXPIRED; of kind
-                "misuse" for a status that is not COMPLETE, FAILED, SKIPPED or ABANDONED.
+            PipeStreamError: CLAIM_NOT_FOUND if the claim check is unknown or was redeemed by a session; CLAIM_EXPIRED;
+                of kind "misuse" for another status.
         """
         self._native.settle(claim_id(claim), status)
 
     def close(self, grace: float = 10.0) -> None:
-        """Take no more connections, let sessions end for ``grace`` seconds, then cut off what is left.
+        """Accept no more connections, wait up to ``grace`` seconds for sessions to end, then cut off those that remain.
 
         Closing a closed server changes nothing.
         """
@@ -264,37 +273,40 @@ class Server(Listening):
             self._hand_over.stop()
 
     def accept(self, timeout: float | None = None) -> Session | None:
-        """Wait for the next client, at most ``timeout`` seconds; None when the server is closed.
+        """Wait for the next client and return its session; return None if the server is closed.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over; a misuse where the server has a sink.
+            PipeStreamError: Of kind "deadline" after the timeout, "misuse" if the server has a sink.
         """
         native = self._native.next_session(timeout)
         return None if native is None else Session(native)
 
     def __iter__(self) -> Iterator[Session]:
-        """Give a session for each client until the server is closed."""
+        """Yield a session for each client until the server is closed."""
         while (session := self.accept()) is not None:
             yield session
 
 
 def check_defer_to(defer_to: str | None, sink: PathLike | None, claims: PathLike | None) -> None:
-    """Refuse a queue for claim checks that there are none of."""
+    """Reject ``defer_to`` if the server can have no claim checks."""
     if defer_to is not None and sink is None and claims is None:
         raise misuse("defer_to needs claim checks, and those are kept in a sink, or in the folder that claims= names")
 
 
 def sink_of(sink: PathLike | None) -> PathLike | None:
-    """Give the folder, or the URI of a store."""
+    """Return the sink as a local path or the URI of a store."""
     try:
         return sink if sink is None or is_uri(os.fspath(sink)) else local_path(os.fspath(sink))
     except ValueError:
-        # The core says which ones there are.
+        # The core raises the error, with the list of known schemes.
         return sink
 
 
 def counters_of(fields: "_core._CounterFields") -> ServerCounters:
-    """Make the dataclass from what the core gave."""
+    """Return the dataclass for the core's counters."""
     return ServerCounters(
         connections_total=fields["connections_total"],
         connections_open=fields["connections_open"],
@@ -317,5 +329,5 @@ def counters_of(fields: "_core._CounterFields") -> ServerCounters:
 
 
 def development(folder: PathLike | None) -> Path:
-    """Name the folder of the development certificate."""
+    """Return the folder of the development certificate."""
     return (state_dir() if folder is None else Path(folder)) / "certificate"

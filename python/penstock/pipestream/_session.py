@@ -1,4 +1,4 @@
-"""Sessions: connect, send entities and scopes of them, receive the peer's."""
+"""Sessions: connect to a server, send entities and scopes, and receive those of the peer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ _EVENTS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What is known of an entity before it has an ID."""
+    """An entity before it has an ID."""
 
     parent: EntityKey | None
     dehydrate: bool
@@ -56,7 +56,7 @@ def draft(
     doc_id: str | None = None,
     owner: OwnershipContext | None = None,
 ) -> Draft:
-    """Put together what is known of an entity; its parent may be given by the scope of its children."""
+    """Return the draft of an entity; the parent may be passed as the scope of its children."""
     above = parent.entity if isinstance(parent, ScopeState) else parent
     if owner is not None and doc_id is None:
         raise misuse("an owner goes with a doc_id: the entity has to be a document")
@@ -75,22 +75,22 @@ def draft(
 
 
 class SessionState:
-    """What a session is called and how it stands, for sessions of either kind."""
+    """The names and the state of a session, for blocking and asyncio sessions."""
 
     __slots__ = ("_aborted", "_authority", "_native", "_policy")
 
     def __init__(
         self, native: "_core.Session", policy: "CompletionPolicy | None" = None, authority: str | None = None
     ) -> None:
-        """Use `Session.connect`."""
+        """Sessions come from `Session.connect` and `Server`; do not make them."""
         self._native = native
         self._aborted = False
         self._policy = policy
-        # What the server is called in URIs.
+        # The server's name in URIs.
         self._authority = authority
 
     def _told(self, policy: CompletionPolicy | None) -> CompletionPolicy | None:
-        """Give what the session is told of an entity's policy."""
+        """Return the policy of an entity that the core is given: None if the layer implies it."""
         return policy if policy is None or policy.needs_layer_two else policy_at(self.agreement.layer, policy)
 
     @property
@@ -100,14 +100,15 @@ class SessionState:
 
     @property
     def resumed(self) -> bool:
-        """Whether an earlier process began it, and this one goes on with what was in its state folder."""
+        """Whether an earlier process began the session, and this one continues it from the state folder."""
         return self._native.resumed()
 
     @property
     def closing(self) -> bool:
-        """Whether the earlier process was already closing it, or had called `end_root`.
+        """Whether the earlier process was already closing the session, or had called `end_root`.
 
-        What that process announced is known by its labels; for anything new close the session, and connect again.
+        The session knows the entities that the earlier process announced by their labels. To send others, close it and
+        connect again.
         """
         return self._native.closing()
 
@@ -123,24 +124,24 @@ class SessionState:
 
     @property
     def agreement(self) -> Agreement:
-        """What both ends have agreed on.
+        """The layer and the limits that both ends have agreed on.
 
         Raises:
-            PipeStreamError: When the session is over.
+            PipeStreamError: If the session is over.
         """
         return Agreement(**self._native.agreement())
 
     @property
     def closed(self) -> Reason | None:
-        """Why the session is over; None while it is not."""
+        """The reason why the session is over; None while it is open."""
         return reason_of(self._native.is_closed())
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is a live connection."""
         raise TypeError("a Session is a live connection and cannot be pickled; connect anew where you need it")
 
     def __repr__(self) -> str:
-        """Say which end of what, and whether it is over."""
+        """Return the session's ID, its role, its peer and whether it is closed."""
         try:
             end = "client" if self.is_client else "server"
             return f"<Session {self.id} ({end}, peer {self.peer_address}, {'closed' if self.closed else 'open'})>"
@@ -149,11 +150,11 @@ class SessionState:
 
 
 class Session(SessionState):
-    """One end of a PipeStream session. `Session.connect` makes a client's, iterating a `Server` a server's.
+    """One end of a PipeStream session: `Session.connect` makes a client's, iterating a `Server` yields a server's.
 
-    As a context manager it closes gracefully at the end, which means that everything sent is terminal, and aborts
-    where an exception comes out. Iterating it gives the entities that the peer sends. It may be used from any thread,
-    not from a forked child process: connect anew there.
+    As a context manager it closes gracefully at the end (a client's entities are all terminal then), and aborts if the
+    block raises. Iterating over it yields the entities that the peer sends. It may be used from any thread, but not in
+    a forked child process, which must connect again.
 
     >>> from tempfile import TemporaryDirectory
     >>> from penstock.pipestream import Server
@@ -190,32 +191,40 @@ class Session(SessionState):
         timeout: float | None = 10.0,
         header_key: str | None = None,
     ) -> "Session":
-        """Connect to a server and agree on capabilities. Exactly one of the first three says whom to trust.
+        """Connect to a server and agree on capabilities.
+
+        Exactly one of ``fingerprint``, ``ca`` and ``system_ca`` must be given: it determines which server is trusted.
 
         Args:
             address: ``HOST:PORT``, an IPv6 address in brackets; ``pipestream://HOST:PORT/SESSION`` names the session.
-            fingerprint: The SHA-256 of the server's certificate in hex, ``sha256:`` before it or not.
-            ca: A PEM file; a server whose certificate it has signed, for its name, is trusted.
-            system_ca: The system's store is that file.
-            cert: Our own certificate (PEM), for servers that ask; together with ``key``.
-            key: Its private key (PEM).
-            server_name: The name that the certificate must be for, if not that of ``address``.
-            layers: The highest layer, 0 to 2; by default 1, or 2 where an argument needs it. Claim checks need 2.
-            policy: That of root entities, if the server knows of it, and of their children and documents without one.
-            survive: Seconds, 86,400 at most, for which another connection is tried when this one is lost; what is not
-                terminal is kept for that, 64 MiB and one payload at most. By default the session ends with it.
-            state: A folder for this one session, made if need be, so that it outlives the process: an unfinished one in
-                there goes on (`resumed`), else a new one begins. ``survive`` is 300 then by default; see ``label``.
-            status_interval: Seconds, 0.001 to 10: stream 0 is then written to once in this time, always 1,152 bytes,
-                so that its timing and sizes tell nothing of what is processed (section 10.6). By default, at once.
-            window: The most unresolved entities of a scope, by default 65,536; the smaller of both ends' counts.
-            mtu: The largest UDP payload that is tried, 1,200 to 9,000; by default 6,500 on this machine, else 1,452.
-            limits: What the server may make this end do; limits that only servers have are refused.
-            timeout: Seconds for all of it. None leaves it to the handshake's own limit.
-            header_key: Seal headers, both ways, with this key of 64 hex digits; more lines are earlier keys, to open.
+            fingerprint: Trust the server whose certificate has this SHA-256, in hex, with or without ``sha256:``.
+            ca: Trust servers whose certificate is signed by this CA (PEM file) for the server's name.
+            system_ca: Trust servers whose certificate is signed by a CA of the system's store.
+            cert: The client's certificate (PEM file), for servers that ask for one; requires ``key``.
+            key: The certificate's private key (PEM file).
+            server_name: The name that the certificate must have; by default the host of ``address``.
+            layers: The highest layer to offer, 0 to 2; by default 1, or 2 if an argument needs it. Claim checks need 2.
+            policy: The policy of root entities, if the server supports it, and of their children and documents without
+                one.
+            survive: Seconds, at most 86,400, for which the client reconnects if the connection is lost. Everything that
+                is not terminal is kept meanwhile, at most 64 MiB and one payload. By default the session ends with its
+                connection.
+            state: A folder for this one session, created if missing, so that it outlives the process: an unfinished
+                session in it continues (`resumed`), otherwise a new one begins. ``survive`` is then 300 by default. See
+                also ``label`` of `send`.
+            status_interval: Seconds, 0.001 to 10, between writes to stream 0, each of 1,152 bytes, so that their timing
+                and size reveal nothing about the entities (PipeStream, section 10.6). By default frames are written at
+                once.
+            window: The most unresolved entities of a scope, by default 65,536; the smaller value of both ends applies.
+            mtu: The largest UDP payload to try, 1,200 to 9,000 bytes; by default 6,500 on this machine, else 1,452.
+            limits: What the server may make this end do; a limit that only servers have is an error.
+            timeout: Seconds to connect and agree. None: only the handshake's own limit applies.
+            header_key: A key of 64 hex digits that seals headers in both directions; further lines are earlier keys,
+                which only open headers.
 
         Raises:
-            PipeStreamError: Of kind "io" for no server or trust, "deadline", or "misuse", also for layer 2 without it.
+            PipeStreamError: Of kind "io" if the server is unreachable or not trusted, "deadline" after the timeout,
+                "misuse" for invalid arguments, and if an argument needs layer 2 and ``layers`` excludes it.
         """
         address, session_id = destination(address)
         options = ConnectOptions(
@@ -250,32 +259,36 @@ class Session(SessionState):
         doc_id: str | None = None,
         owner: OwnershipContext | None = None,
     ) -> SentEntity:
-        """Announce an entity and send it; return once it is announced and its payload is on its way.
+        """Announce an entity and send it; return once it is announced and its payload is queued.
 
-        Back-pressure: waits while the window is full, or while too much waits to be sent.
+        Applies back-pressure: waits while the window is full, or while too many bytes are queued.
 
         Args:
-            payload: Bytes, a file by its name, or an open binary file. It is read once to hash it, because the
-                checksum stands before it; a file by its name is read again to send it, anything else is kept.
-            parent: The entity (sent with ``dehydrate``) or scope that it is a child of.
-            dehydrate: Whether it will have children: send them with it as ``parent``, then `end_children`.
-                `dehydrate` does the same in a ``with`` block.
-            layer: The data layer, 0 to 3 (section 7).
+            payload: Bytes, the path of a file, or an open binary file. It is read once to compute the checksum, which
+                precedes it on the wire. A file given by its path is read again to send it; other payloads are kept.
+            parent: The parent, as its entity (sent with ``dehydrate=True``) or its scope; by default none.
+            dehydrate: Whether the entity will have children: send them with it as ``parent``, then call `end_children`.
+                The method `dehydrate` does the same in a ``with`` block.
+            layer: The data layer, 0 to 3 (PipeStream, section 7).
             content_type: The MIME type of the payload.
-            metadata: Anything else. Keys that begin with ``pipestream.`` belong to the protocol, but for
-                ``pipestream.original-length``, and ``pipestream.claim`` of an entity that was redeemed.
-            chunk_size: Send the payload in chunks of so many bytes, each on a stream of its own.
-            policy: With ``dehydrate``: what becomes of its children that fail, and of itself then. Layer 2, but for
-                ``strict``.
-            label: What you call it, 1,024 bytes at most, unlike anything else in the session. Where the session has a
-                ``state`` folder and knows the label, the entity is not announced again: what has ended gives its
-                outcome at once, else the payload is sent where it is still wanted.
-            doc_id: Which document a root entity is (section 7.1); a UUID is recommended. Its header has a `PipeDoc`.
-            owner: Whose document it is; together with ``doc_id``.
+            metadata: Any strings for the receiver. Keys that begin with ``pipestream.`` belong to the protocol, except
+                ``pipestream.original-length``, and ``pipestream.claim`` of an entity whose claim check was redeemed.
+            chunk_size: Send the payload in chunks of this many bytes, each on a stream of its own.
+            policy: With ``dehydrate``: what happens to children that fail, and then to the entity. Needs layer 2,
+                except for ``strict``.
+            label: A label of at most 1,024 bytes, unique in the session. If the session has a ``state`` folder and
+                knows the label, the entity is not announced again: an entity that has ended has its outcome at once,
+                otherwise the payload is sent if it is still needed.
+            doc_id: The document ID of a root entity (PipeStream, section 7.1), preferably a UUID. Its header gets a
+                `PipeDoc`.
+            owner: The owner of the document; requires ``doc_id``.
+
+        Returns:
+            The entity, whose outcome `SentEntity.wait` returns.
 
         Raises:
-            PipeStreamError: DEPTH_EXCEEDED, WINDOW_EXCEEDED where it can never be sent; the reason of the end when
-                the session is over. Errors of the peer about this entity come by `SentEntity.wait`.
+            PipeStreamError: DEPTH_EXCEEDED; WINDOW_EXCEEDED if the entity can never be sent; the session's reason if
+                the session is over. If the peer rejects the entity, nothing is raised: see `SentEntity.reason`.
         """
         of = draft(
             parent,
@@ -305,9 +318,9 @@ class Session(SessionState):
         doc_id: str | None = None,
         owner: OwnershipContext | None = None,
     ) -> Scope:
-        """Send an entity that has children, and give their scope, for a ``with`` block. See `send`.
+        """Send an entity that has children, and return their scope for a ``with`` block; leaving it ends the children.
 
-        The end of the block is the end of the children.
+        The arguments and errors are those of `send`.
         """
         entity = self.send(
             payload,
@@ -333,18 +346,18 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         approved_key_providers: Sequence[str] = (),
     ) -> SentEntity:
-        """Send a reference to an object instead of its bytes: see `References` for what a server does with it.
+        """Send a reference to an object instead of its bytes; `References` describes what a server does with it.
 
         Args:
-            reference: Where the object is, and what it must be.
+            reference: The location of the object, and its required attributes.
             parent: As for `send`.
             layer: As for `send`.
             metadata: As for `send`.
-            approved_key_providers: Whose keys may have encrypted the object, as `FileStorageReference.check_keys`
-                takes them. By default none: an encrypted object is refused.
+            approved_key_providers: The providers whose keys may have encrypted the object, as for
+                `FileStorageReference.check_keys`. By default none: a reference to an encrypted object is rejected.
 
         Raises:
-            PipeStreamError: As `send` and `FileStorageReference.check_keys` do; nothing was sent then.
+            PipeStreamError: As `send` and `FileStorageReference.check_keys`; nothing is sent then.
         """
         reference.check_keys(approved_key_providers)
         return self.send(reference.encode(), parent=parent, layer=layer, content_type=REFERENCE_TYPE, metadata=metadata)
@@ -359,12 +372,12 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         label: str | bytes = b"",
     ) -> SentEntity:
-        """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
+        """Announce an entity that cannot be delivered as FAILED, so that the peer counts it and knows the reason."""
         of = draft(parent, content_type=content_type, metadata=metadata, label=label)
         return SentEntity(self, self._native.announce_failed(of, code, reason), dehydrated=False)
 
     def fail(self, entity: Entity, code: int, reason: str) -> None:
-        """Fail an entity, one of ours or of the peer's, unless it is terminal already."""
+        """Fail an entity of either end, unless it is terminal already."""
         if entity.session is not self:
             raise misuse(f"{entity!r} belongs to another session")
         if isinstance(entity, ReceivedEntity):
@@ -373,7 +386,7 @@ class Session(SessionState):
             self._native.fail(entity.key, code, reason)
 
     def skip(self, entity: Entity, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
-        """Leave an entity out, one of ours or of the peer's, unless it is terminal already: SKIPPED. Layer 2."""
+        """Leave an entity of either end out, as SKIPPED, unless it is terminal already. Layer 2."""
         if entity.session is not self:
             raise misuse(f"{entity!r} belongs to another session")
         if isinstance(entity, ReceivedEntity):
@@ -382,86 +395,95 @@ class Session(SessionState):
             self._native.skip(entity.key, code, reason)
 
     def resume(self, entity: SentEntity | EntityKey, token: bytes, timeout: float | None = None) -> Reason | None:
-        """Have the peer go on with an entity of ours that waits; its `YieldedEvent` has the token. Layer 2.
+        """Let the peer resume an entity of this end that has YIELDED. Layer 2.
+
+        Args:
+            entity: The entity, or its key.
+            token: The token of its `YieldedEvent`.
+            timeout: Seconds to wait for the answer; by default indefinitely.
 
         Returns:
-            None, or why the peer does not go on from where it was: it begins anew, or the token is not good.
+            None if the peer resumes, or the reason why it does not: it starts again, or the token is invalid.
         """
         key = entity if isinstance(entity, EntityKey) else entity.key
         return reason_of(self._native.resume(key, token, timeout))
 
     def claim(self, claim: ClaimCheck | int | str, timeout: float | None = 30.0) -> ClaimCheck:
-        """Ask the peer what has become of one of its claim checks. Layer 2.
+        """Return the current state of a claim check of the peer. Layer 2.
 
         Args:
-            claim: The claim check, its ID, or that in 16 hex digits.
-            timeout: Seconds that the answer may take.
+            claim: The claim check, its ID, or its ID as 16 hex digits.
+            timeout: Seconds to wait for the answer.
 
         Raises:
-            PipeStreamError: CLAIM_NOT_FOUND, also once it has expired.
+            PipeStreamError: CLAIM_NOT_FOUND, also if the claim check has expired.
         """
         return claim_of(self._native.claim(claim_id(claim), timeout))
 
     def redeem(self, claim: ClaimCheck | int | str, session: str, timeout: float | None = 30.0) -> ClaimCheck:
-        """Take an entity over that the peer has set aside, once. Layer 2.
+        """Redeem the claim check of an entity that the peer has deferred, which is possible once. Layer 2.
 
-        Then send it anew, in this session, with the metadata ``pipestream.claim``, 16 hex digits: `ClaimCheck.hex`.
-        When it ends, the claim check has its status.
+        Then send the entity again in this session, with the claim's ID (`ClaimCheck.hex`) as the metadata
+        ``pipestream.claim``. When the entity ends, the claim check gets its status.
 
         Args:
-            claim: The claim check, its ID, or that in 16 hex digits.
-            session: The ID of the session in which it was deferred: who guesses a claim's ID does not know it.
-            timeout: Seconds that the answer may take.
+            claim: The claim check, its ID, or its ID as 16 hex digits.
+            session: The ID of the session in which the entity was deferred; a guessed claim ID is useless without it.
+            timeout: Seconds to wait for the answer.
 
         Raises:
-            PipeStreamError: CLAIM_EXPIRED; CLAIM_NOT_FOUND also for another session's, and if it was redeemed before.
+            PipeStreamError: CLAIM_EXPIRED; CLAIM_NOT_FOUND, also if the claim check is of another session or was
+                redeemed before.
         """
         return claim_of(self._native.redeem(claim_id(claim), session, timeout))
 
     def end_children(self, parent: SentEntity) -> None:
-        """Say that the last child of an entity has been sent: without it, the entity never becomes terminal."""
+        """Report that the last child of an entity has been sent; without this the entity never becomes terminal."""
         self._native.end_children(parent.key)
 
     def end_root(self) -> None:
-        """Say that the last root entity has been sent, to have the root scope's digest; never required."""
+        """Report that the last root entity has been sent, to get the root scope's digest; never required."""
         self._native.end_root()
 
     def checkpoint(
         self, entity_id: int = 0, *, scope_id: int | None = None, timeout: float | None = None
     ) -> Checkpoint:
-        """Ask the peer whether all entities of a scope of ours up to one are terminal, and wait for the answer.
+        """Ask the peer whether all entities of a scope up to a given one are terminal, and wait for the answer.
 
         Args:
-            entity_id: The last entity that counts; 0 means all sent so far.
-            scope_id: The scope; by default our root scope.
+            entity_id: The last entity to include; 0 means all entities sent so far.
+            scope_id: A scope of this end; by default its root scope.
             timeout: Seconds that the peer may take to answer; by default 30.
 
         Returns:
-            The answer: ``is_satisfied``, or ``is_timed_out``.
+            The answer, with ``is_satisfied`` or ``is_timed_out``.
         """
         scope = (0 if self.is_client else 1) if scope_id is None else scope_id
         return Checkpoint(**self._native.checkpoint(scope, entity_id, timeout))
 
     def receive(self, timeout: float | None = None) -> ReceivedEntity | None:
-        """Wait for the peer's next entity, at most ``timeout`` seconds; None when the session is over.
+        """Wait for the next entity of the peer; return None if the session is over.
 
-        As long as nobody takes its entities, the peer is held back.
+        The peer is slowed down while the application does not receive its entities.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over.
+            PipeStreamError: Of kind "deadline" after the timeout.
         """
         native = self._native.next_entity(timeout)
         return None if native is None else ReceivedEntity(self, native)
 
     def __iter__(self) -> Iterator[ReceivedEntity]:
-        """Give the peer's entities until the session is over."""
+        """Yield the entities of the peer until the session is over."""
         while (entity := self.receive()) is not None:
             yield entity
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        """Give what happens until the session is over, or until nothing happens for ``timeout`` seconds.
+        """Yield events until the session is over, or until none occurs for ``timeout`` seconds.
 
-        The last 4,096 events are kept for whoever asks late; `LostEvents` stands for those before them.
+        Up to 4,096 events are kept until they are read; if there are more, a `LostEvents` replaces the oldest ones.
         """
         while (batch := self._native.events(_EVENTS_AT_ONCE, timeout)) is not None:
             fields, lost = batch
@@ -475,26 +497,32 @@ class Session(SessionState):
                     yield event
 
     def close(self, timeout: float | None = None) -> None:
-        """End the session. A client first waits until everything is terminal; a server does not wait.
+        """Close the session. A client first waits until everything is terminal; a server does not wait.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: With the session's reason, if it ended for another one than a graceful close; of kind
-                "deadline" when the time is over, and the session goes on to close.
+            PipeStreamError: With the session's reason if the session ended other than by a graceful close; of kind
+                "deadline" after the timeout, while the session continues to close.
         """
         reason = Reason(**self._native.close(timeout))
         if reason.code != ErrorCode.NO_ERROR and not self._aborted:
             raise reason.error()
 
     def abort(self, code: int = ErrorCode.INTERNAL_ERROR, reason: str = "aborted") -> None:
-        """End the session now; what is not terminal has failed."""
+        """End the session immediately; entities that are not terminal fail."""
         self._aborted = True
         self._native.abort(code, reason)
 
     def wait_closed(self, timeout: float | None = None) -> Reason:
-        """Wait for the end of the session, at most ``timeout`` seconds, and give its reason.
+        """Wait until the session is over and return its reason.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over.
+            PipeStreamError: Of kind "deadline" after the timeout.
         """
         reason = reason_of(self._native.closed(timeout))
         if reason is None:
@@ -502,17 +530,17 @@ class Session(SessionState):
         return reason
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the session itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close gracefully; where an exception came, abort, or leave it to the next process on its ``state``."""
+        """Close gracefully; after an exception, abort, or leave the session to the next process on its ``state``."""
         if kind is None:
             self.close()
             return
-        # The exception that is on its way is the one to be seen.
+        # The caller's exception must not be replaced by one of ours.
         with suppress(PipeStreamError):
             self._aborted = True
             self._native.leave(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")

@@ -1,7 +1,7 @@
-"""Quicx: a task queue in fixed memory, for what should not hold a Spark task.
+"""Quicx: a task queue in fixed memory, for work that should not occupy a Spark task.
 
-`Daemon` is the queue, `Producer` submits tasks and hears what became of them, `Worker` runs functions. `Pool` is the
-allocator beneath the queue. `purge_spool` removes large payloads that nobody has taken.
+`Daemon` is the queue, `Producer` submits tasks and waits for their outcomes, `Worker` runs functions. `Pool` is the
+queue's allocator. `purge_spool` removes old payloads that are too large for the queue.
 """
 
 from penstock.quicx._daemon import Daemon, DaemonCounters

@@ -1,4 +1,4 @@
-"""Daemons: the queue in this process, for tests, notebooks and ``penstock quicx start``."""
+"""The daemon, which is the queue, in this process: for tests, notebooks and ``penstock quicx start``."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,64 +14,66 @@ __all__ = ["Daemon", "DaemonCounters"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonCounters:
-    """What a daemon has done since it began: `Daemon.counters`."""
+    """The counters of a daemon since its start: `Daemon.counters`."""
 
     connections: int
-    """Connections that came."""
+    """Connections that were accepted."""
     submitted: int
     """Tasks that were accepted."""
     merged: int
-    """Submits for which another task stands (`Policy.unique`)."""
+    """Submits that were merged into an equal task (`Policy.unique`)."""
     refused: int
     """Frames that were refused with an ERROR."""
     delivered: int
     """Deliveries to workers."""
     done: int
-    """Tasks done."""
+    """Tasks that are done."""
     failed: int
-    """Tasks failed for good."""
+    """Tasks that have failed finally."""
     retried: int
-    """Failures that are tried again."""
+    """Failures that were followed by a retry."""
     lost: int
-    """Tasks that came back from workers that are gone."""
+    """Tasks that were returned to the queue because their worker's connection ended."""
     late: int
-    """Tasks that came back because their time was over."""
+    """Tasks that were returned to the queue because of a timeout."""
     died: int
-    """Tasks that died."""
+    """Tasks that were put on the dead list."""
     dead: int
-    """Tasks on the dead list now."""
+    """Tasks that are on the dead list now."""
 
 
 class Daemon:
-    """A queue that takes connections as soon as it is made. As a context manager it stops at the end.
+    """A task queue, which listens as soon as it is made. As a context manager it stops at the end.
 
     Args:
-        listen: ``HOST:PORT`` in plain text; port 0 picks a free one; None: nowhere. The protocol has no passwords:
-            whoever reaches it may submit and take tasks.
-        tls_listen: ``HOST:PORT`` with TLS. By default nowhere.
-        cert: The certificate (PEM) for that, with ``key``; without, one for localhost is made once and kept.
-        key: Its private key (PEM).
-        client_ca: A PEM file: clients show a certificate that it has signed.
-        socket: The path of a Unix socket, for our own user. By default none.
-        journal: A folder: an accepted task is on disk, and comes back after a restart. By default tasks are lost with
-            the process.
-        pool_bytes: Bytes of the pool: 64 MiB.
-        size_classes: Bytes of its blocks, ascending, multiples of 16 up to 1 MiB: 16 to 4,096. A task is its type, its
-            payload and one byte, and fits into the largest one.
-        task_timeout: Seconds that a worker may hold a task without a heartbeat; 0: for ever.
-        max_attempts: Deliveries, before a task is dead.
-        heartbeat_interval: Seconds between questions to idle workers; three without an answer end the connection. By
-            default they are not asked.
-        policies: What is done with the tasks of some types.
-        allow_types: The only types that are taken. By default all.
-        max_connections: Connections beyond these are closed at once. Where the system has fewer descriptors the daemon
-            takes fewer, and says so in the log.
-        max_connections_per_address: Connections of one address beyond these are closed at once, an IPv6 address
-            standing for its /64; by default seven eighths of ``max_connections``, or 64 where that is more.
-        idle_timeout: Seconds of silence after which a connection ends that has neither submitted nor taken anything; 0:
-            never. The first byte must come within 10 seconds of the connection, the handshake included.
-        metrics: ``HOST:PORT`` of ``/metrics`` for Prometheus and ``/healthz``, over HTTP. By default nowhere.
-        state_dir: For development certificates; by default the state folder of the command line.
+        listen: ``HOST:PORT`` to listen on without TLS; port 0 picks a free one; None: no such port. The protocol has no
+            passwords: any client that can connect may submit and receive tasks.
+        tls_listen: ``HOST:PORT`` to listen on with TLS. By default there is no such port.
+        cert: The certificate for TLS (PEM file), with ``key``; by default one for localhost is made once and kept.
+        key: The certificate's private key (PEM file).
+        client_ca: A CA (PEM file) that must have signed the certificates of TLS clients. By default they need none.
+        socket: The path of a Unix socket, which only the user of this process may use. By default there is none.
+        journal: A folder in which accepted tasks are stored, so that they survive a restart. By default tasks are lost
+            with the process.
+        pool_bytes: The bytes of the pool; by default 64 MiB.
+        size_classes: The sizes of its blocks in bytes: ascending multiples of 16, up to 1 MiB. By default the powers of
+            two from 16 to 4,096. A task's type and payload and one more byte must fit into the largest block.
+        task_timeout: Seconds that a worker may hold a task without a heartbeat before the task is delivered again; 0:
+            indefinitely.
+        max_attempts: The number of deliveries after which a task is dead.
+        heartbeat_interval: Seconds between heartbeats to idle workers and producers; three without an answer end the
+            connection. By default none are sent.
+        policies: The policies of task types, by type.
+        allow_types: The accepted types. By default all are.
+        max_connections: The most connections; further ones are closed at once. If the system allows fewer file
+            descriptors, the daemon accepts fewer connections and logs that.
+        max_connections_per_address: The most connections from one address, where an IPv6 address stands for its /64;
+            further ones are closed at once. By default seven eighths of ``max_connections``, or 64 if that is more.
+        idle_timeout: Seconds of silence after which a connection is closed that has neither submitted nor received
+            anything; 0: never. The first byte must arrive within 10 seconds of the connection, including the handshake.
+        metrics: ``HOST:PORT`` on which ``/metrics`` for Prometheus and ``/healthz`` are served over HTTP. By default
+            they are not served.
+        state_dir: The folder of the development certificate; by default the state folder of the command line.
 
     >>> from penstock.quicx import Producer
     >>> with Daemon() as daemon, Producer(daemon.address) as producer:
@@ -106,11 +108,11 @@ class Daemon:
         metrics: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Bring back what the journal holds, and begin to listen; the class says what the arguments are.
+        """Restore the tasks in the journal, and start to listen; the class describes the arguments.
 
         Raises:
-            QuicxError: Of kind "io" for an address or a file, "misuse" for options that do not fit, "limit" for
-                a journal that the pool cannot hold: the message names the size needed.
+            QuicxError: Of kind "io" if an address or a file fails, "misuse" for invalid options, "limit" if the pool is
+                too small for the journal; the message names the size needed.
         """
         self._native = _core.QuicxDaemon(
             start_options(
@@ -141,63 +143,68 @@ class Daemon:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` where it listens: in plain text if it does, else with TLS; with the port that was picked.
+        """The ``HOST:PORT`` on which the daemon listens, with the actual port: without TLS if possible, else with TLS.
 
-        Empty where there is a Unix socket only.
+        Empty if it listens only on a Unix socket.
         """
         return self._address or (self._tls or ("", ""))[0]
 
     @property
     def tls_address(self) -> str | None:
-        """``HOST:PORT`` where it speaks TLS; None if it does not."""
+        """The ``HOST:PORT`` on which the daemon listens with TLS; None if it does not."""
         return None if self._tls is None else self._tls[0]
 
     @property
     def fingerprint(self) -> str | None:
-        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the daemon's certificate, ``sha256:HEX``; None without TLS."""
         return None if self._tls is None else self._tls[1]
 
     @property
     def metrics_address(self) -> str | None:
-        """``HOST:PORT`` where metrics are served; None if they are not."""
+        """The ``HOST:PORT`` on which metrics are served; None if they are not."""
         return self._native.metrics_address()
 
     @property
     def stats(self) -> Stats:
-        """What it would answer to STATS."""
+        """The current numbers of the queue, as for `Producer.stats`."""
         return Stats(*self._native.stats())
 
     @property
     def counters(self) -> DaemonCounters:
-        """What it has done so far."""
+        """The current counters."""
         return DaemonCounters(**self._native.counters())
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Wait until a client asks it to stop, at most ``timeout`` seconds; say whether one did. It goes on."""
+        """Wait until a client asks the daemon to stop; return whether one did. Call `close` to stop it.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
+        """
         return self._native.wait_for_stop(timeout)
 
     def close(self, drain: float = 30.0) -> int:
-        """Take no more tasks, give workers ``drain`` seconds to finish what they hold, and end (decision 13).
+        """Accept no more tasks, wait up to ``drain`` seconds for workers to finish those that they hold, and end.
 
         Returns:
-            How many tasks are left: the journal keeps them; without one they are lost. 0 for a daemon that is closed.
+            The number of tasks that are left; the journal keeps them, without one they are lost. 0 if the daemon is
+            closed already.
         """
         return self._native.stop(drain)
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the daemon itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; where an exception came, at once."""
+        """Close the daemon; after an exception, without waiting for workers."""
         self.close() if kind is None else self.close(drain=0)
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is a live socket."""
         raise TypeError("a Daemon is a live socket and cannot be pickled")
 
     def __repr__(self) -> str:
-        """Say where it listens."""
+        """Return the address."""
         return f"<Daemon {self.address}>"

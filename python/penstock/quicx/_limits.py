@@ -1,4 +1,4 @@
-"""What the values of daemons and policies may be: the same for arguments, policies and the configuration file."""
+"""The valid values of options, which are the same for arguments, policies and the configuration file."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -8,7 +8,7 @@ from penstock.errors import QuicxError
 __all__ = ["check_classes", "check_number", "check_type", "check_types"]
 
 _CENTURY = 100 * 365 * 86_400
-"""Seconds: what is further away than that is a mistake, and "for ever" is 0."""
+"""Seconds; a longer duration is a mistake, because "indefinitely" is 0."""
 _SECONDS = (0, _CENTURY)
 _RANGES: dict[str, tuple[float, float]] = {
     "pool_bytes": (1, 1 << 62),
@@ -30,10 +30,10 @@ _LARGEST_CLASS = 1 << 20
 
 
 def check_number(name: str, value: object, shown: str | None = None) -> None:
-    """Refuse a number that makes no sense, by the name of its argument; ``shown`` is how the user has written it.
+    """Reject an invalid number for the argument ``name``; ``shown`` is the name that the user wrote.
 
     Raises:
-        QuicxError: Of kind "misuse", with that name and what may be there.
+        QuicxError: Of kind "misuse", with that name and the valid range.
     """
     if name not in _RANGES and name != "rate":
         return
@@ -45,19 +45,19 @@ def check_number(name: str, value: object, shown: str | None = None) -> None:
             raise QuicxError(f"{shown} is a number above 0, not {value!r}", "misuse")
         return
     low, high = _RANGES[name]
-    # Of what is no number at all neither is true.
+    # Negated, because both comparisons are false for NaN.
     if not low <= value <= high:
         raise QuicxError(f"{shown} is {low:,} to {high:,}, not {value!r}", "misuse")
 
 
 def check_type(name: object, shown: str) -> None:
-    """Refuse what is no type of tasks."""
+    """Reject an invalid type of tasks."""
     if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogatepass")) <= 255:
         raise QuicxError(f"{shown}: a type of tasks has 1 to 255 bytes of UTF-8, {name!r} has not", "misuse")
 
 
 def check_types(names: Sequence[object], shown: str = "allow_types") -> None:
-    """Refuse a list of the types that are taken which takes none."""
+    """Reject a list of accepted types that is empty or has an invalid type."""
     if not names:
         raise QuicxError(f"{shown} names no type, so nothing would be taken: leave it out to take all", "misuse")
     for name in names:
@@ -65,7 +65,7 @@ def check_types(names: Sequence[object], shown: str = "allow_types") -> None:
 
 
 def check_classes(sizes: Sequence[object], shown: str = "size_classes") -> None:
-    """Refuse size classes that the pool cannot have."""
+    """Reject size classes that the pool cannot have."""
     before = 0
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int) or not before < size <= _LARGEST_CLASS or size % 16:

@@ -1,4 +1,4 @@
-"""What daemons, producers and workers are told, by arguments and by the configuration file."""
+"""The options of daemons, producers and workers, from arguments and from the configuration file."""
 
 import dataclasses
 import tomllib
@@ -24,46 +24,46 @@ __all__ = [
 ]
 
 DEFAULT_ADDRESS = "127.0.0.1:16381"
-"""Where a daemon listens unless it is told otherwise (decision 2)."""
+"""The default address of a daemon."""
 SIZE_CLASSES = tuple(1 << power for power in range(4, 13))
-"""16 to 4,096 bytes by powers of two (decision 14)."""
+"""The default size classes: the powers of two from 16 to 4,096 bytes."""
 
 PathLike = str | Path
-"""The name of a file or folder."""
+"""The path of a file or folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What is done with the tasks of a type.
+    """How a daemon treats the tasks of a type.
 
     >>> Policy(retry_failed=True, attempts=3).delay
     1.0
     """
 
     task_timeout: float = 60.0
-    """Seconds that a worker may hold a task without a heartbeat, before another one gets it; 0: for ever."""
+    """Seconds that a worker may hold a task without a heartbeat before it is delivered again; 0: indefinitely."""
     attempts: int = 5
-    """Deliveries, before a task is dead; 1 to 65,535."""
+    """The number of deliveries after which a task is dead, 1 to 65,535."""
     retry_failed: bool = False
-    """Whether a failure is tried again, instead of being final."""
+    """Whether a task that failed is retried; otherwise a failure is final."""
     delay: float = 1.0
-    """Seconds before it is tried again."""
+    """Seconds before the first retry."""
     back_off: float = 2.0
-    """What these are multiplied with for each further attempt; an hour at the most."""
+    """The factor by which the delay grows with each further attempt, up to an hour."""
     start_delay: float = 0.0
     """Seconds before the first delivery."""
     priority: int = 0
-    """Types of a higher priority go first."""
+    """The priority of the type; types with a higher one are delivered first."""
     rate: float | None = None
-    """Deliveries in a second, at the most; a tenth of them may come at once. By default no limit."""
+    """The most deliveries in a second, of which a tenth may be made at once. By default there is no limit."""
     unique: bool = False
-    """Whether a task that waits or runs stands for a later one with the same payload: that gets its ID."""
+    """Whether a submit with the payload of a task that waits or runs is merged into that task, and gets its ID."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense.
+        """Check the numbers.
 
         Raises:
-            QuicxError: Of kind "misuse"; it names the field and what may be there.
+            QuicxError: Of kind "misuse"; the message names the field and its valid range.
         """
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -73,7 +73,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOptions:
-    """What `Daemon` tells the core."""
+    """The options that `Daemon` passes to the core."""
 
     listen: str | None
     tls_listen: str | None
@@ -105,10 +105,10 @@ def start_options(
     state_folder: PathLike | None,
     **others: Any,
 ) -> StartOptions:
-    """Make what the core is told of what a caller said.
+    """Return the core's options for a caller's arguments.
 
     Raises:
-        QuicxError: Of kind "misuse" for a value that makes no sense; it names the argument.
+        QuicxError: Of kind "misuse" for an invalid value; the message names the argument.
     """
     numbers = {"task_timeout": task_timeout, "max_attempts": max_attempts, **others}
     for name, value in numbers.items():
@@ -132,7 +132,7 @@ def start_options(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachOptions:
-    """What `Producer` and `Worker` tell the core."""
+    """The options that `Producer` and `Worker` pass to the core."""
 
     address: str = DEFAULT_ADDRESS
     socket: PathLike | None = None
@@ -146,7 +146,7 @@ class ReachOptions:
     plain: bool = False
 
     def check(self) -> "ReachOptions":
-        """Refuse what would send tasks in plain text over a network, unless that was asked for."""
+        """Return the options; reject those that send over a network without TLS, unless ``plain`` is set."""
         try:
             check_address(self.address)
         except ValueError as error:
@@ -194,15 +194,15 @@ _POLICY_TYPES = {"attempts": int, "priority": int, "retry-failed": bool, "unique
 
 
 def read_config(path: PathLike) -> dict[str, Any]:
-    """Read a configuration file (decision 15): the options' names, ``allow-types``, and ``[types.NAME]`` tables.
+    """Read a configuration file (decision 15): options by their names, and a table ``[types.NAME]`` for each policy.
 
     Returns:
-        Keyword arguments of `Daemon`, and ``drain`` and ``pidfile`` where they are given. What a type's table does not
-        say, the file's ``task-timeout`` and ``max-attempts`` say.
+        Keyword arguments of `Daemon`, and ``drain`` and ``pidfile`` if they are set. The file's ``task-timeout`` and
+        ``max-attempts`` are the defaults of the tables.
 
     Raises:
-        QuicxError: It cannot be read, or something in it is not known, of the wrong type or makes no sense; the message
-            names the file and the field, as they are written.
+        QuicxError: If the file cannot be read, or a field is unknown, of the wrong type or invalid; the message names
+            the file and the field as it is written.
     """
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -240,7 +240,7 @@ def _policy(name: str, base: Mapping[str, Any], fields: object) -> Policy:
 
 
 def _typed(option: str, shown: str, value: object, wanted: type | None) -> Any:
-    """Give a value that is of its option's type and makes sense."""
+    """Return the value of an option; reject one that is invalid or of the wrong type."""
     if wanted is None:
         raise QuicxError(f"there is no option {shown}", "misuse")
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

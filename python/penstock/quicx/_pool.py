@@ -1,4 +1,4 @@
-"""PMAD: blocks in fixed memory."""
+"""PMAD, the allocator of blocks in fixed memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,53 +12,54 @@ __all__ = ["Block", "ClassStats", "Pool", "PoolStats"]
 
 @dataclass(frozen=True, slots=True)
 class ClassStats:
-    """What a size class of a pool holds."""
+    """The use of a size class of a pool."""
 
     size: int
-    """Bytes of a block."""
+    """The bytes of a block."""
     blocks: int
-    """Allocated blocks."""
+    """The number of allocated blocks."""
     slabs: int
-    """Slabs that it has."""
+    """The number of slabs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """What a pool holds."""
+    """The use of a pool."""
 
     bytes_used: int
     """The sum of the class sizes of all allocated blocks."""
     bytes_total: int
-    """Bytes of the pool."""
+    """The bytes of the pool."""
     classes: tuple[ClassStats, ...]
-    """For each size class."""
+    """The use of each size class."""
 
 
 class Block:
-    """A block of a `Pool`: a handle that is worth nothing once the block is freed."""
+    """A handle of a block in a `Pool`, which is invalid once the block is freed."""
 
     __slots__ = ("_native",)
 
     def __init__(self, native: "_core.QuicxBlock") -> None:
-        """Wrap what the core gave."""
+        """Blocks come from `Pool.store`; do not make them."""
         self._native = native
 
     @property
     def core(self) -> "_core.QuicxBlock":
-        """What the core knows it by."""
+        """The core's handle of the block."""
         return self._native
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it refers to memory of this process."""
         raise TypeError("a Block is memory of this process and cannot be pickled")
 
 
 class Pool:
-    """A pool of blocks in fixed memory, for any number of threads (decision 14).
+    """A pool of blocks in fixed memory, which any number of threads may share.
 
     Args:
-        bytes: Bytes of the pool, headers included: 64 MiB.
-        size_classes: Bytes of its blocks, ascending, multiples of 16 up to 1 MiB: 16 to 4,096 by powers of two.
+        bytes: The bytes of the pool, including headers; by default 64 MiB.
+        size_classes: The sizes of blocks in bytes: ascending multiples of 16, up to 1 MiB. By default the powers of two
+            from 16 to 4,096.
 
     >>> pool = Pool(1 << 20)
     >>> block = pool.store(b"hello")
@@ -74,26 +75,26 @@ class Pool:
     __slots__ = ("_native",)
 
     def __init__(self, bytes: int = 64 << 20, *, size_classes: Iterable[int] | None = None) -> None:  # noqa: A002
-        """Reserve the memory, which is touched when it is used.
+        """Reserve the memory; the system provides its pages when they are first used.
 
         Raises:
-            QuicxError: Of kind "misuse", where the classes are wrong or the pool has no room for them.
+            QuicxError: Of kind "misuse" if the size classes are invalid or do not fit into the pool.
         """
         self._native = _core.QuicxPool(bytes, list(SIZE_CLASSES if size_classes is None else size_classes))
 
     def store(self, content: bytes) -> Block:
-        """Give a block that holds these bytes.
+        """Store bytes in a new block and return it.
 
         Raises:
-            QuicxError: Of kind "limit", where they are above the largest class, or nothing is free.
+            QuicxError: Of kind "limit" if they exceed the largest size class, or the pool is full.
         """
         return Block(self._native.store(content))
 
     def read(self, block: Block) -> bytes:
-        """Give what a block holds.
+        """Return the bytes in a block.
 
         Raises:
-            QuicxError: Of kind "misuse", where it was freed, or is another pool's.
+            QuicxError: Of kind "misuse" if the block was freed or belongs to another pool.
         """
         return self._native.read(block.core)
 
@@ -101,16 +102,16 @@ class Pool:
         """Free a block.
 
         Raises:
-            QuicxError: Of kind "misuse", where it was freed before, or is another pool's; nothing is changed then.
+            QuicxError: Of kind "misuse" if the block was freed before or belongs to another pool; nothing changes then.
         """
         self._native.free(block.core)
 
     @property
     def stats(self) -> PoolStats:
-        """What it holds now."""
+        """The current use of the pool."""
         used, total, classes = self._native.stats()
         return PoolStats(used, total, tuple(ClassStats(*each) for each in classes))
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is memory of this process."""
         raise TypeError("a Pool is memory of this process and cannot be pickled")

@@ -1,4 +1,4 @@
-"""Producers, and monitors: whatever asks a daemon and is answered."""
+"""Producers, which submit tasks, and also monitor a daemon and its dead list."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -29,47 +29,47 @@ __all__ = [
 ]
 
 KEY = 16
-"""Bytes of a key."""
+"""The bytes of a key."""
 
-# How often the thread that waits for outcomes looks whether it is still wanted.
+# Seconds between the checks of the thread that waits for outcomes whether the producer was closed.
 _LOOK = 0.5
-# Seconds for an answer on which nothing depends but a file.
+# The timeout, in seconds, of a question that only decides whether a file can be removed.
 _ANSWER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A daemon's numbers, as STATS_RESPONSE has them."""
+    """The current numbers of a daemon, as in STATS_RESPONSE."""
 
     queue_depth: int
-    """Tasks that wait."""
+    """The number of waiting tasks."""
     workers_total: int
-    """Workers that are registered."""
+    """The number of registered workers."""
     workers_idle: int
-    """Those of them that hold no task."""
+    """The number of registered workers without a task."""
     pmad_bytes_used: int
     """The sum of the sizes of the pool's allocated blocks."""
     pmad_bytes_total: int
-    """Bytes of the pool."""
+    """The bytes of the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a task.
+    """The outcome of a task.
 
     >>> Outcome(7, b"no such address").ok
     False
     """
 
     id: int
-    """The task."""
+    """The task's ID."""
     failure: bytes | None = None
-    """Why it failed, as the worker said it last; ``max attempts`` where the last worker was gone or silent; None: it is
+    """The last reason of a worker; ``max attempts`` if the last worker disconnected or timed out. None if the task is
     done."""
 
     @property
     def ok(self) -> bool:
-        """Whether it is done."""
+        """Whether the task is done."""
         return self.failure is None
 
 
@@ -78,37 +78,40 @@ class DeadTask:
     """A task on the dead list."""
 
     id: int
-    """Its ID."""
+    """The task's ID."""
     type: str
-    """Its type."""
+    """The task's type."""
     attempts: int
-    """Deliveries."""
+    """The number of deliveries."""
     reason: str
-    """Why the last one failed."""
+    """Why the last delivery failed."""
 
 
 class Producer:
-    """A connection to a daemon, for submits, outcomes, numbers and the dead list. Any number of threads may share it.
+    """A connection to a daemon that submits tasks, waits for outcomes, and reads the statistics and the dead list.
+
+    Any number of threads may share it. If the connection ends, all waiting calls raise, and the next call connects
+    again.
 
     Args:
         address: ``HOST:PORT`` of the daemon.
-        socket: The path of its Unix socket, instead of an address.
-        fingerprint: Trust the daemon whose certificate has this SHA-256.
-        ca: Trust daemons that this CA (PEM) has signed.
-        system_ca: Trust what the system trusts. Without any of these it is plain, which is for this machine only.
-        cert: Our own certificate (PEM), with ``key``.
-        key: Its private key (PEM).
-        server_name: The name that the certificate must be for; by default the host.
-        plain: Speak plain text to other machines too.
+        socket: The path of the daemon's Unix socket, instead of an address.
+        fingerprint: Trust the daemon whose certificate has this SHA-256, in hex.
+        ca: Trust daemons whose certificate is signed by this CA (PEM file).
+        system_ca: Trust daemons whose certificate is signed by a CA of the system's store. Without any of these three
+            there is no TLS, which is allowed only for a daemon on this machine.
+        cert: The producer's certificate (PEM file), with ``key``.
+        key: The certificate's private key (PEM file).
+        server_name: The name that the daemon's certificate must have; by default the host.
+        plain: Whether to connect without TLS to other machines too.
         timeout: Seconds that connecting may take.
-        heartbeat: Seconds between questions to the daemon whether it is there, while nothing else waits for its answer;
-            0: none. Three without an answer end the connection. Where a connection has ended, all calls that wait
-            raise, and the next call makes another one.
-        spool: A folder, or a URI of an object store, that workers have too: payloads larger than ``spool_above`` are
-            put there, and the task refers to them. By default none, and what does not fit into the daemon's largest
-            class is refused.
-        spool_above: Bytes of a payload.
-        storage: Options of the object store: `penstock.pipestream.SinkReader` names them.
+        heartbeat: Seconds between heartbeats to the daemon while no call waits for its answer; 0: none. Three without
+            an answer end the connection.
+        spool: A folder, or a URI in an object store, that workers can read too: payloads larger than ``spool_above``
+            are stored there, and tasks refer to them. By default there is none, and payloads that do not fit into the
+            daemon's largest size class are rejected.
+        spool_above: The largest payload, in bytes, that is sent without the spool.
+        storage: Options of the object store, such as ``{"endpoint": URL}``; by default the environment configures it.
 
     >>> from penstock.quicx import Daemon
     >>> with Daemon() as daemon, Producer(daemon.address) as producer:
@@ -138,11 +141,11 @@ class Producer:
         spool_above: int = 3_072,
         storage: Mapping[str, str] | None = None,
     ) -> None:
-        """Connect; the class says what the arguments are.
+        """Connect to the daemon; the class describes the arguments.
 
         Raises:
-            QuicxError: Of kind "misuse" for options that do not fit, "io" where the daemon cannot be reached,
-                "deadline" where it does not answer.
+            QuicxError: Of kind "misuse" for invalid options, "io" if the daemon cannot be reached, "deadline" if it
+                does not answer.
         """
         options = ReachOptions(
             address=address,
@@ -176,19 +179,20 @@ class Producer:
         key: bytes | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Submit a task; give its ID when the daemon has taken it: with a journal, when it is on disk.
+        """Submit a task; return its ID once the daemon has accepted it and, with a journal, written it to disk.
 
         Args:
-            type: Its type, 1 to 255 bytes of UTF-8.
-            payload: What it is.
-            key: 16 bytes, random or a hash of what tells this task from all others: however often they are submitted,
-                there is one task, whose ID is given. The daemon knows the keys of all tasks that it has, also after
-                a restart with a journal, and of the last 262,144 that are over.
-            timeout: Seconds; after them it is open whether it was taken. By default for ever.
+            type: The task's type, 1 to 255 bytes of UTF-8.
+            payload: The task's payload.
+            key: 16 bytes that identify the task, random or a hash of its identity: however often a key is submitted,
+                there is one task, and its ID is returned. The daemon knows the keys of all its tasks, also after a
+                restart with a journal, and of the last 262,144 tasks that have ended since its start.
+            timeout: Seconds to wait; by default indefinitely. After the timeout it is unknown whether the task was
+                accepted.
 
         Raises:
-            QuicxError: With ``code`` 1 where the queue is full, 3 where the payload is too large, 4 where the type is
-                not taken. Of kind "io" where the connection is over, and it is open whether it was taken.
+            QuicxError: With ``code`` 1 if the queue is full, 3 if the payload is too large, 4 if the type is not
+                accepted. Of kind "io" if the connection has ended; then it is unknown whether the task was accepted.
         """
         native, checked = self._open(), None if key is None else check_key(key)
         keys = None if checked is None else [checked]
@@ -209,17 +213,17 @@ class Producer:
         keys: Iterable[bytes] | None = None,
         timeout: float | None = None,
     ) -> list[int]:
-        """Submit tasks together, which is much faster than one by one; give their IDs, in their order.
+        """Submit many tasks at once, which is much faster than one by one; return their IDs in the same order.
 
         Args:
-            type: Their type.
-            payloads: What they are.
-            keys: As for `submit`, one for each. By default there are none.
+            type: The type of all tasks.
+            payloads: The payload of each task.
+            keys: The key of each task, as for `submit`. By default they have none.
             timeout: As for `submit`.
 
         Raises:
-            QuicxError: As for `submit`, for the first that was refused. Others were taken: ``error.accepted`` has
-                the IDs, 0 for each that was refused.
+            QuicxError: As for `submit`, for the first task that was rejected. Other tasks may have been accepted:
+                ``error.accepted`` has their IDs, and 0 for each task that was rejected.
         """
         contents, checked, native = list(payloads), check_keys(keys), self._open()
         if checked is not None and len(checked) != len(contents):
@@ -235,21 +239,25 @@ class Producer:
 
     @staticmethod
     def _clean(native: "_core.QuicxProducer", found: Spooled, ids: list[int], keys: list[bytes] | None) -> None:
-        """Remove the files that were made for tasks that are done since an earlier submit."""
+        """Remove the new files of tasks that were already done after an earlier submit."""
         asked = found.doubtful(ids, keys)
         if asked:
-            # The tasks are taken, whatever becomes of this.
+            # The tasks are accepted, so an error here must not fail the submit.
             with suppress(QuicxError):
                 done = native.done_before(asked, _ANSWER)
                 found.done_before(ids, compress(asked, done))
 
     def observe(self, id: int, timeout: float | None = None) -> Outcome:  # noqa: A002
-        """Wait until a task is over, at most ``timeout`` seconds.
+        """Wait until a task has ended and return its outcome.
 
-        The daemon remembers what became of the last 65,536 tasks, for 10 minutes.
+        The daemon remembers the outcomes of the last 65,536 tasks for 10 minutes.
+
+        Args:
+            id: The task's ID.
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            QuicxError: With ``code`` 2 where the daemon does not know the task; of kind "deadline" when it is late.
+            QuicxError: With ``code`` 2 if the daemon does not know the task; of kind "deadline" after the timeout.
         """
         return Outcome(id, self._open().observe(check_id(id), timeout))
 
@@ -261,9 +269,9 @@ class Producer:
         key: bytes | None = None,
         timeout: float | None = None,
     ) -> Future[Outcome]:
-        """Submit a task, and give a future of what becomes of it. It cannot be cancelled: the task is in the queue.
+        """Submit a task and return a future of its outcome, which cannot be cancelled, because the task is queued.
 
-        The arguments are those of `submit`. Where 65,536 futures are open, this waits until one of them is done.
+        The arguments are those of `submit`. While 65,536 futures are pending, the call waits until one of them is done.
 
         Raises:
             QuicxError: As for `submit`.
@@ -288,7 +296,7 @@ class Producer:
         return future
 
     def _resolve(self, native: "_core.QuicxProducer") -> None:
-        """Resolve futures as outcomes come."""
+        """Resolve futures as outcomes arrive."""
         while not self._closed:
             found = native.next_outcome(_LOOK)
             if found is None:
@@ -296,7 +304,7 @@ class Producer:
             task, failure, error = found
             with self._lock:
                 waiting = self._futures.get(task) or [Future()]
-                # Each was watched for itself: this is the answer to one of them.
+                # Each future of a task is watched separately, so this outcome resolves one of them.
                 future = waiting.pop(0)
                 if not waiting:
                     self._futures.pop(task, None)
@@ -306,38 +314,38 @@ class Producer:
                 future.set_exception(error)
 
     def stats(self, timeout: float | None = 10.0) -> Stats:
-        """Ask for the daemon's numbers."""
+        """Return the daemon's current numbers."""
         return Stats(*self._open().stats(timeout))
 
     def dead(self, timeout: float | None = 10.0) -> list[DeadTask]:
-        """Ask for the dead list: all of it, in the order of the IDs. A daemon before 0x29 gives what 512 KiB hold."""
+        """Return the whole dead list, in the order of the IDs; a daemon without DEAD_AFTER returns at most 512 KiB."""
         return [
             DeadTask(id, kind, attempts, reason.decode("utf-8", "backslashreplace"))
             for id, kind, attempts, reason in self._open().dead_list(timeout)  # noqa: A001
         ]
 
     def requeue(self, id: int, timeout: float | None = 10.0) -> None:  # noqa: A002
-        """Have a dead task queued again, behind all others, with all its attempts.
+        """Queue a dead task again, after all others, with all its attempts.
 
         Raises:
-            QuicxError: With ``code`` 2 where it is not on the dead list.
+            QuicxError: With ``code`` 2 if it is not on the dead list.
         """
         self._open().dead_requeue(check_id(id), timeout)
 
     def drop(self, id: int, timeout: float | None = 10.0) -> None:  # noqa: A002
-        """Have a dead task forgotten.
+        """Remove a dead task from the dead list.
 
         Raises:
-            QuicxError: With ``code`` 2 where it is not on the dead list.
+            QuicxError: With ``code`` 2 if it is not on the dead list.
         """
         self._open().dead_drop(check_id(id), timeout)
 
     def stop_daemon(self, timeout: float | None = 10.0) -> None:
-        """Have the daemon stop, as SIGTERM does; only this machine and clients with a certificate may."""
+        """Stop the daemon as SIGTERM does; allowed only from its own machine and for clients with a certificate."""
         self._open().stop(timeout)
 
     def close(self) -> None:
-        """End the connection. Tasks that were taken stay; futures that are open fail."""
+        """End the connection. Tasks that were accepted stay in the queue; pending futures fail."""
         self._closed = True
         if self._native is not None:
             self._native.close()
@@ -352,47 +360,47 @@ class Producer:
             future.set_exception(QuicxError("the producer was closed", "misuse"))
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the producer itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the producer."""
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is a live connection."""
         raise TypeError("a Producer is a live connection and cannot be pickled")
 
 
 def check_heartbeat(seconds: float) -> float:
-    """Give an interval that may be one."""
+    """Return the interval of heartbeats; reject an invalid one."""
     check_number("heartbeat", seconds)
     return seconds
 
 
 def check_id(id: int) -> int:  # noqa: A002
-    """Give a task's ID that may be one."""
+    """Return the ID of a task; reject one that is not of 32 bits."""
     if not 0 <= id < 1 << 32:
         raise QuicxError(f"a task's ID is a number of 32 bits, not {id}", "misuse")
     return id
 
 
 def check_key(key: bytes) -> bytes:
-    """Give a key that is one."""
+    """Return the key of a task; reject one of the wrong length."""
     if len(key) != KEY:
         raise QuicxError(f"a task's key has {KEY} bytes, not {len(key)}", "misuse")
     return key
 
 
 def check_keys(keys: Iterable[bytes] | None) -> list[bytes] | None:
-    """Give keys that are some, or None."""
+    """Return the keys of tasks, or None; reject keys of the wrong length."""
     return None if keys is None else [check_key(key) for key in keys]
 
 
 def ids_of(ids: list[int], refused: list[tuple[int, int, str]]) -> list[int]:
-    """Give the IDs, or raise what the first refusal says."""
+    """Return the IDs, or raise an error for the first refusal."""
     if refused:
         index, code, message = refused[0]
         kind: ErrorKind = "limit" if code in {1, 3} else "violation"

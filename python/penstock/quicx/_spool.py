@@ -1,4 +1,4 @@
-"""Payloads that are too large for the queue: files or objects that producers and workers share, sent by reference.
+"""Payloads that are too large for the queue: files or objects that producers and workers share by reference.
 
 A reference is the payload ``penstock-file/1``, a line feed, and JSON with ``file``, ``bytes`` and ``sha256``.
 """
@@ -41,7 +41,7 @@ class Spool:
     def at(
         cls, folder: PathLike | None, above: int = 3_072, storage: Mapping[str, str] | None = None
     ) -> "Spool | None":
-        """Take a folder, which is made if need be, or a URI with the options of its store; None for none."""
+        """Return the spool in a folder, which is created if missing, or at a URI in an object store; None for None."""
         if folder is None:
             return None
         if is_uri(str(folder)):
@@ -56,10 +56,10 @@ class Spool:
         return cls(path, above)
 
     def put(self, payload: bytes, key: bytes | None = None) -> tuple[bytes, bool]:
-        """Give the payload, or, where it is too large or looks like one, a reference to a file that has it.
+        """Return the payload, or a reference if it is too large or looks like one; and whether a new file was made.
 
-        The file's name is random, or the task's key, so that a task that is submitted again has one file. Whether a
-        file was made that was not there before is said too. It is there after a loss of power once `settle` was called.
+        The file's name is the task's key, so that a task that is submitted again has one file, or else random. The file
+        survives a power failure once `settle` was called.
         """
         if len(payload) <= self.above and not payload.startswith(_MARK):
             return payload, False
@@ -75,7 +75,7 @@ class Spool:
         return _MARK + json.dumps(fields).encode(), before is None
 
     def settle(self) -> None:
-        """Have the names of what was put there on the disk. A store has them when it has taken an object."""
+        """Sync the folder, so that the names of new files are durable. An object store needs no such step."""
         if isinstance(self.folder, Path):
             try:
                 _sync(self.folder)
@@ -83,7 +83,7 @@ class Spool:
                 raise QuicxError(f"the payload cannot be put into the spool: {error}", "io") from None
 
     def _digest(self, name: str) -> str | None:
-        """What lies there by this name; None for nothing."""
+        """Return the SHA-256 of the file with this name; None if there is none."""
         try:
             return hashlib.sha256(self._read(name)).hexdigest()
         except FileNotFoundError:
@@ -111,10 +111,10 @@ class Spool:
         return (self.folder / name).read_bytes()
 
     def get(self, payload: bytes) -> bytes:
-        """Give the payload itself.
+        """Return the payload itself.
 
         Raises:
-            QuicxError: The file that it refers to is gone, or is another one.
+            QuicxError: If the file that it refers to is gone or has other content.
         """
         reference = _reference(payload)
         if reference is None:
@@ -129,7 +129,7 @@ class Spool:
         return content
 
     def drop(self, payload: bytes) -> None:
-        """Remove the file, if the payload is a reference: its task is over."""
+        """Remove the file of a task that has ended, if the payload is a reference."""
         reference = _reference(payload)
         if reference is None:
             return
@@ -141,16 +141,16 @@ class Spool:
             (self.folder / reference[0]).unlink(missing_ok=True)
 
     def purge(self, older_than: float) -> int:
-        """Remove the payloads that were put there so many seconds ago or earlier; give how many there were.
+        """Remove the payloads that are older than this many seconds; return how many there were.
 
         Raises:
-            QuicxError: One cannot be listed or removed.
+            QuicxError: If a payload cannot be listed or removed.
         """
         before = time.time() - older_than
         try:
             if isinstance(self.folder, Place):
                 return self._purge_store(self.folder, before)
-            # What a producer had begun to write when it died goes too.
+            # Also the partial files of producers that died while they wrote.
             found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) or _PART.fullmatch(path.name)]
             old = [path for path in found if _modified(path) < before]
             for path in old:
@@ -172,15 +172,15 @@ class Spool:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """The payloads of one submit as the daemon gets them, and the files that were made for them."""
+    """The payloads of one submit as they are sent to the daemon, and the files that were made for them."""
 
     spool: Spool | None
     payloads: list[bytes]
     made: Sequence[bool]
 
     def refused(self, error: Exception) -> None:
-        """Remove the files of tasks that the daemon has not taken, as far as an error of the submit says so."""
-        # Of an argument of another type nothing was sent; of anything else it is open, and the files stay.
+        """Remove the files of tasks that, by the error of the submit, the daemon has certainly not accepted."""
+        # After TypeError and ValueError nothing was sent. After other exceptions that is unknown, and the files stay.
         if not isinstance(error, QuicxError | TypeError | ValueError):
             return
         taken: Sequence[int] = ()
@@ -191,16 +191,16 @@ class Spooled:
         self._drop(at for at in range(len(self.payloads)) if at >= len(taken) or not taken[at])
 
     def doubtful(self, ids: Sequence[int], keys: Sequence[bytes] | None) -> list[int]:
-        """Give the tasks with keys for which files were made: one of them may have been done before, and needs none."""
+        """Return the tasks with keys that got new files: those that were done before do not need them."""
         return [] if keys is None else [task for task, made in zip(ids, self.made, strict=False) if made]
 
     def done_before(self, ids: Sequence[int], done: Iterable[int]) -> None:
-        """Remove the files of tasks that were done before they were submitted once more."""
+        """Remove the files of tasks that were already done when they were submitted again."""
         done = set(done)
         self._drop(at for at, task in enumerate(ids) if task in done)
 
     def give_up(self) -> None:
-        """Remove all files: nothing was submitted."""
+        """Remove all files, because nothing was submitted."""
         self._drop(range(len(self.payloads)))
 
     def _drop(self, places: Iterable[int]) -> None:
@@ -215,7 +215,7 @@ class Spooled:
 
 
 def spooled(spool: Spool | None, payloads: Iterable[bytes], keys: Sequence[bytes] | None = None) -> Spooled:
-    """Put payloads that are too large into a spool, if there is one. Where one cannot be put there, none is left."""
+    """Store the payloads that are too large in the spool, if there is one. If one cannot be stored, none remains."""
     contents = list(payloads)
     if spool is None:
         return Spooled(None, contents, ())
@@ -235,17 +235,17 @@ def spooled(spool: Spool | None, payloads: Iterable[bytes], keys: Sequence[bytes
 
 
 def content_of(spool: Spool | None, payload: bytes) -> bytes:
-    """Give the payload of a task itself, for a worker with this spool, or with none.
+    """Return the payload of a task itself, for a worker with this spool or with none.
 
     Raises:
-        QuicxError: What it refers to cannot be read, or there is no spool to read it from.
+        QuicxError: If its reference cannot be read, or the worker has no spool to read it from.
     """
     if spool is not None:
         return spool.get(payload)
     try:
         refers = _reference(payload) is not None
     except QuicxError:
-        # Of somebody who has no spool either.
+        # Not a valid reference: the payload of a producer without a spool only looks like one.
         return payload
     if refers:
         raise QuicxError(
@@ -265,17 +265,17 @@ def _sync(folder: Path) -> None:
 
 
 def purge_spool(spool: PathLike, older_than: float, *, storage: Mapping[str, str] | None = None) -> int:
-    """Remove old payloads from a spool; give how many there were.
+    """Remove old payloads from a spool; return how many there were.
 
-    A payload goes when its task is done; that of a task that failed or was dropped stays.
+    A worker removes the payload of a task that is done; those of failed and dropped tasks stay until they are purged.
 
     Args:
         spool: The folder, or the URI, of the producers' ``spool``.
-        older_than: Seconds since a payload was put there, by the wall clock: more than any task waits.
-        storage: As for `Producer`.
+        older_than: The minimum age of a payload in seconds, by the wall clock; longer than any task may wait.
+        storage: Options of the object store, as for `Producer`.
 
     Raises:
-        QuicxError: Of kind "misuse" where there is no such folder, "io" where a payload cannot be removed.
+        QuicxError: Of kind "misuse" if there is no such folder, "io" if a payload cannot be removed.
     """
     if not is_uri(str(spool)) and not Path(spool).is_dir():
         raise QuicxError(f"{spool} is no folder", "misuse")
@@ -284,7 +284,7 @@ def purge_spool(spool: PathLike, older_than: float, *, storage: Mapping[str, str
 
 
 def _modified(path: Path) -> float:
-    """When it was written; one that has gone meanwhile is new."""
+    """Return the time of the last change; infinity if the file has been removed meanwhile."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -292,7 +292,7 @@ def _modified(path: Path) -> float:
 
 
 def _reference(payload: bytes) -> tuple[str, int, str] | None:
-    """Read a reference. Its name is one that we make, so it points nowhere else."""
+    """Parse a reference; None if the payload is none. Only names that `Spool` makes are valid, so no other paths."""
     if not payload.startswith(_MARK):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Workers: functions that run tasks, in threads or processes."""
+"""Workers, which run tasks with functions, in threads or processes."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -23,24 +23,24 @@ _Function = Callable[[bytes], object]
 _F = TypeVar("_F", bound=_Function)
 _Any = TypeVar("_Any")
 
-# How often the loop looks whether it is told to stop.
+# Seconds between the loop's checks whether the worker was stopped.
 _LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as a worker gets it."""
+    """A task that was delivered to a worker."""
 
     id: int
-    """Its ID."""
+    """The task's ID."""
     type: str
-    """Its type."""
+    """The task's type."""
     payload: bytes
-    """What it is."""
+    """The payload, or a reference to it in a spool."""
 
 
 class TaskFailed(Error):
-    """Raised by a function: its task has failed, for the reason given as it stands.
+    """An exception that a function raises to fail its task; its text is the reason, unchanged.
 
     >>> str(TaskFailed("no such address"))
     'no such address'
@@ -57,23 +57,24 @@ class TaskFailed(Error):
 
 
 class Worker:
-    """Takes tasks from a daemon, and runs functions: DONE when one returns, FAILED with the reason when it raises.
+    """A worker, which receives tasks from a daemon and runs a function for each.
 
-    It works with any daemon of the protocol. One that does not know PREFETCH gives it one task at a time, whatever
-    ``threads`` says; one that does not know SUBSCRIBE gives it tasks of any type, and those without a function fail.
+    A task is DONE when its function returns, and FAILED with the reason when it raises. Delivery is at least once: if a
+    worker dies or loses its connection, its tasks are delivered to others. While functions run, the worker sends
+    heartbeats, so that the daemon does not deliver their tasks again.
 
-    A task is delivered at least once: a worker that dies, or loses its connection, has its tasks done by others. While
-    functions run, the daemon hears a heartbeat, so that it does not give their tasks to others.
+    It works with any daemon of the protocol. A daemon without PREFETCH delivers one task at a time, whatever
+    ``threads`` is. A daemon without SUBSCRIBE delivers tasks of any type; those without a function fail.
 
     Args:
-        address: ``HOST:PORT`` of the daemon; the arguments up to ``timeout`` are those of `Producer`.
-        threads: Functions that run at once.
-        processes: Processes that run them, instead of threads. Functions must be importable then.
-        heartbeat: Seconds between heartbeats, idle or not; less than the daemon's ``task_timeout``. Three without an
-            answer end the connection.
+        address: ``HOST:PORT`` of the daemon. The arguments up to ``timeout`` are those of `Producer`.
+        threads: The number of functions that run at once, in threads.
+        processes: The number of processes that run functions, instead of threads. Functions must be importable then.
+        heartbeat: Seconds between heartbeats, whether idle or not; must be less than the daemon's ``task_timeout``.
+            Three without an answer end the connection.
         spool: The folder, or the URI, of the producer's ``spool``.
-        storage: Options of the object store.
-        retry: Whether to connect again when the connection is lost, for as long as it takes.
+        storage: Options of the object store, as for `Producer`.
+        retry: Whether to connect again, for as long as necessary, if the connection is lost.
 
     >>> from penstock.quicx import Daemon, Producer
     >>> with Daemon() as daemon, Producer(daemon.address) as producer:
@@ -124,10 +125,10 @@ class Worker:
         storage: Mapping[str, str] | None = None,
         retry: bool = True,
     ) -> None:
-        """Take the arguments; nothing is connected yet.
+        """Make a worker, which is not connected yet; the class describes the arguments.
 
         Raises:
-            QuicxError: Of kind "misuse" for options that do not fit.
+            QuicxError: Of kind "misuse" for invalid options.
         """
         self._options = ReachOptions(
             address=address,
@@ -157,7 +158,7 @@ class Worker:
         self._running: dict[Future[object], Task] = {}
 
     def task(self, type: str) -> Callable[[_F], _F]:  # noqa: A002
-        """Decorate the function that runs the tasks of a type: it gets the payload. The function stays as it is."""
+        """Register the decorated function, unchanged, for the tasks of a type; it is called with the payload."""
 
         def register(function: _F) -> _F:
             self._functions[type] = function
@@ -169,7 +170,7 @@ class Worker:
         """Connect, and run tasks in the background until `close`.
 
         Raises:
-            QuicxError: The daemon cannot be reached, or there is no function.
+            QuicxError: If the daemon cannot be reached, no function is registered, or the worker runs already.
         """
         if self._thread is not None:
             raise QuicxError("the worker runs already", "misuse")
@@ -178,22 +179,22 @@ class Worker:
         self._thread.start()
 
     def run(self) -> None:
-        """Run tasks until `stop` is called, by a signal's handler for example; then finish those that run.
+        """Run tasks until `stop` is called, for example by a signal handler; then finish those that are running.
 
         Raises:
-            QuicxError: The daemon cannot be reached at first, or, without ``retry``, the connection is lost.
+            QuicxError: If the daemon cannot be reached at the start, or, without ``retry``, the connection is lost.
         """
         self._run(self._connect())
 
     def stop(self) -> None:
-        """Take no more tasks, and let `run` return when those that run are finished. It does not wait."""
+        """Accept no more tasks, and let `run` return when the running ones are finished; do not wait for that."""
         self._stop.set()
 
     def close(self) -> None:
-        """Take no more tasks, and wait until those that run are finished.
+        """Accept no more tasks, and wait until the running ones are finished.
 
         Raises:
-            QuicxError: Without ``retry``, the connection was lost meanwhile.
+            QuicxError: If, without ``retry``, the connection was lost since `start`.
         """
         self.stop()
         if self._thread is not None:
@@ -225,7 +226,7 @@ class Worker:
                     raise
                 _log.warning("the worker's connection ended: %s", error)
             except BrokenExecutor as error:
-                # The connection ends with it: what was running goes to others, and dies after some attempts.
+                # The connection ends too: running tasks are delivered to others, and are dead after some attempts.
                 _log.error("a process of the worker died: %s", error)
             finally:
                 native.close()
@@ -238,12 +239,12 @@ class Worker:
 
     def _executor(self) -> Executor:
         if self._processes:
-            # Spawned: a fork would take threads' locks with it.
+            # Spawned, because a fork would copy locks that other threads hold.
             return ProcessPoolExecutor(self._processes, mp_context=get_context("spawn"))
         return ThreadPoolExecutor(self._threads, thread_name_prefix="penstock-task")
 
     def _reconnect(self) -> "_core.QuicxWorker | None":
-        """Try until the daemon is there again; None when it is told to stop."""
+        """Connect again, retrying until that succeeds; return None if the worker is stopped."""
         for pause in pauses():
             if self._stop.wait(pause):
                 break
@@ -254,13 +255,13 @@ class Worker:
         return None
 
     def _serve(self, native: "_core.QuicxWorker", executor: Executor) -> None:
-        """Run what comes on one connection."""
+        """Run the tasks of one connection."""
         resting = False
         while not (resting and not self._running):
             if self._stop.is_set() and not resting:
                 native.rest(self._options.timeout)
                 resting = True
-            # All that came before the rest is there already.
+            # After `rest`, every task that was delivered before is available without waiting.
             found = native.next_task(0.0 if resting else _LOOK)
             if found is not None:
                 self._begin(native, executor, Task(*found))
@@ -278,11 +279,11 @@ class Worker:
         future: Future[object] = executor.submit(_call, function, payload)
         self._running[future] = task
         if not self._processes:
-            # The verdict goes out from the thread that has it: nobody waits for the loop.
+            # Reported from the function's own thread, so that the report does not wait for the loop.
             future.add_done_callback(lambda future: self._report(native, future))
 
     def _settle(self, native: "_core.QuicxWorker", seconds: float) -> None:
-        """Wait a little until something is finished; report what processes have finished."""
+        """Wait up to this many seconds until a task is finished; report the tasks that processes have finished."""
         futures = list(self._running)
         if futures and seconds:
             wait(futures, seconds, return_when="FIRST_COMPLETED")
@@ -291,7 +292,7 @@ class Worker:
                 self._report(native, future)
 
     def _report(self, native: "_core.QuicxWorker", future: Future[object]) -> None:
-        """Tell the daemon what became of a task. Until that is done the connection stays."""
+        """Report the outcome of a task to the daemon; the connection stays open until that is done."""
         task = self._running.get(future)
         if task is None or future.cancelled():
             return
@@ -309,7 +310,7 @@ class Worker:
                 return
             native.done(task.id, None)
         except QuicxError as lost:
-            # It will be delivered again: at least once.
+            # The task will be delivered again, because delivery is at least once.
             _log.warning("what became of task %d could not be told: %s", task.id, lost)
             return
         if self._spool is not None:
@@ -319,30 +320,30 @@ class Worker:
                 _log.warning("the payload of task %d stays in the spool: %s", task.id, stays)
 
     def __enter__(self) -> Self:
-        """Give itself; nothing is started."""
+        """Return the worker itself, without starting it."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the worker."""
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it is a live connection."""
         raise TypeError("a Worker is a live connection and cannot be pickled")
 
 
 def _call(function: _Function, payload: bytes) -> None:
-    """Run a function, here or in a process of the pool. What it returns is for nobody."""
+    """Run a function, here or in a process of the pool; its result is dropped, so it need not be picklable."""
     function(payload)
 
 
 def function_for(functions: Mapping[str, _Any], type: str) -> _Any:  # noqa: A002
-    """Give the function for a type of tasks.
+    """Return the function for a type of tasks.
 
     Raises:
-        TaskFailed: There is none, so the task fails: the daemon does not know SUBSCRIBE.
+        TaskFailed: If there is none; only a daemon without SUBSCRIBE delivers such a task.
     """
     function = functions.get(type)
     if function is None:
@@ -351,6 +352,6 @@ def function_for(functions: Mapping[str, _Any], type: str) -> _Any:  # noqa: A00
 
 
 def reason_of(error: BaseException) -> bytes:
-    """Give the reason that an exception is."""
+    """Return the reason of a failure for an exception."""
     text = str(error) if isinstance(error, TaskFailed | QuicxError) else f"{type(error).__name__}: {error}"
     return text.encode("utf-8", "backslashreplace")

@@ -1,7 +1,7 @@
-"""Documents taken apart and put together inside Spark jobs.
+"""Split and reassemble documents inside Spark jobs.
 
-The plan is one task for each document: paths go in, the task streams the file, sends every part to a sink over QUIC and
-gives a row for each part, failed ones too.
+Each document is processed by one task: the task reads the path from a row, streams the file, sends every part to a sink
+over QUIC and returns a row for each part, including failed ones.
 
 Example:
     >>> from penstock.spark import COMPOSITE_SCHEMA, PART_SCHEMA, dehydrate, local_session, rehydrate
@@ -64,8 +64,8 @@ __all__ = [
     "vgi_map",
 ]
 
-# Spark starts a Python process for each step of a query, which imports the package of the data source that it was sent:
-# it is to load the modules that it uses, and no others.
+# Spark starts a Python process for each step of a query, and that process imports the package of the data source that
+# it was sent. Names are imported lazily so that it loads only the modules that it uses.
 _MODULES = {
     "penstock.spark._changes": ("CHANGE_ARROW_SCHEMA", "CHANGE_SCHEMA", "changes"),
     "penstock.spark.documents_source": ("DocumentsSource",),
@@ -85,7 +85,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """Import the module of a name when the name is first used."""
+    """Import the module that defines a name when the name is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(_HOMES[name]), name)
@@ -98,9 +98,13 @@ def __dir__() -> list[str]:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the data sources of penstock known to a session: "documents", "lumberjack", "pimp", "pipestream", "quicx".
+    """Register penstock's data sources with a session: "documents", "lumberjack", "pimp", "pipestream" and "quicx".
 
-    `local_session` has done it already. Only for this session; once more changes nothing.
+    The registration holds for this session only, and repeating it changes nothing. Sessions from `local_session` are
+    registered already.
+
+    Args:
+        spark: The session.
     """
     from penstock.spark.documents_source import DocumentsSource
     from penstock.spark.lumberjack import LumberjackDataSource

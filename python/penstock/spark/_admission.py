@@ -1,4 +1,4 @@
-"""How much a micro-batch of a streaming source reads: its options, and what Spark makes of them."""
+"""How much a micro-batch of a streaming source reads: its options, and the limits that Spark derives from them."""
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
@@ -11,7 +11,7 @@ _ALL = (1 << 63) - 1
 
 
 def read_limits(options: Options) -> tuple[int | None, int | None]:
-    """Read ``maxRowsPerTrigger`` and ``maxBytesPerTrigger``; ``None`` for one that was not given."""
+    """Read ``maxRowsPerTrigger`` and ``maxBytesPerTrigger``; return ``None`` for each that was not given."""
     rows, size = (
         options.positive(name, 0) if options.text(name) else None
         for name in ("maxRowsPerTrigger", "maxBytesPerTrigger")
@@ -20,17 +20,17 @@ def read_limits(options: Options) -> tuple[int | None, int | None]:
 
 
 def default_limit(max_rows: int | None, max_bytes: int | None) -> ReadLimit:
-    """Give what the options say; where both limits are set, `budget` minds the other one too."""
+    """Return the limit set by the options; if both are set, `budget` applies the other one as well."""
     if max_rows is not None:
         return ReadMaxRows(max_rows)
     return ReadAllAvailable() if max_bytes is None else ReadMaxBytes(max_bytes)
 
 
 def budget(limit: ReadLimit, max_bytes: int | None, source: str) -> tuple[int, int]:
-    """Give the rows and the bytes that a micro-batch may have.
+    """Return how many rows and bytes a micro-batch may have.
 
     Raises:
-        SparkError: The limit is of a kind that the source does not have.
+        SparkError: The source does not support this kind of limit.
     """
     if isinstance(limit, ReadMaxRows):
         return limit.max_rows, max_bytes or _ALL

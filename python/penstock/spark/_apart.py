@@ -1,7 +1,7 @@
-"""The second stage of a plan that works on parts apart: groups of children are sent, each task in a session of its own.
+"""The second stage of a plan that sends a document's parts by several tasks: each task sends groups in its own session.
 
-A group lies below an entity that stands for its container in that session. Its rows go on with all that a receipt
-needs; one more row, before them, tells how the group ended. A document that was not divided is finished here.
+A group is sent below an entity that represents its container in that session. Its rows contain everything that a
+receipt needs, and a row before them holds the result of the group. A document that was not divided is completed here.
 """
 
 import json
@@ -29,12 +29,12 @@ __all__ = ["SendApart"]
 
 @dataclass(frozen=True)
 class SendApart:
-    """Sends the groups that the rows name, for ``mapInArrow``; a document's rows must be together and in order."""
+    """Sends the groups that the rows name, for ``mapInArrow``; a document's rows must be adjacent and in order."""
 
     options: "Dehydrate"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send them; Spark calls this once for each attempt of a task."""
+        """Send the groups. Spark calls this once for each attempt of a task."""
         groups = _groups(batches)
         first = next(groups, None)
         if first is None:
@@ -45,7 +45,7 @@ class SendApart:
 
 @dataclass(frozen=True)
 class _Group:
-    """Some children of one document, or all of it; what the Rust core asks for as well."""
+    """Some children of one document, or the whole document; the Rust core reads its attributes."""
 
     ordinal: int
     task: Task
@@ -85,7 +85,7 @@ class _Sending(Attempt):
         self._groups: deque[_Group] = deque()
 
     def apart(self, groups: Iterator[_Group]) -> Iterator[pa.RecordBatch]:
-        """Send groups while earlier ones are still being received."""
+        """Send groups while earlier ones are still being received; yield their rows."""
         sender = self.sender()
         for group in groups:
             if len(self._on_their_way) == self._options.in_flight:
@@ -119,6 +119,6 @@ class _Sending(Attempt):
         row = {"document": group.task.document, "place": -1, "step": group.places[0][0]}
         yield with_note(rows_batch([row], PLACED_SCHEMA), group.ordinal, note)
         if account["missing"] is None:
-            # The first row is that of what stands for the container here.
+            # The first row, which represents the container here, is omitted.
             for batch in result.placed_batches(1):
                 yield with_note(batch, group.ordinal)

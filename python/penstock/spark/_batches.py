@@ -1,4 +1,4 @@
-"""Record batches of the size at which Spark moves them fastest: 4 to 8 MB."""
+"""Record batches of the size that Spark moves fastest: 4 to 8 MiB."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ _MOST_ROWS = 8192
 
 
 def resize(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put small batches together and divide large ones; a single row may be larger than any bound."""
+    """Combine small batches and divide large ones; a single row may exceed every bound."""
     waiting: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
@@ -31,7 +31,7 @@ def resize(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def combine(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Make one batch of several."""
+    """Combine batches into one."""
     if len(batches) == 1:
         return batches[0]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

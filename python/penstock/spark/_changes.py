@@ -1,4 +1,4 @@
-"""What an index has to do after documents were taken apart again."""
+"""The changes that an index must make after documents were split again."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ CHANGE_ARROW_SCHEMA = pa.schema(
 )
 
 CHANGE_SCHEMA: StructType = from_arrow_schema(CHANGE_ARROW_SCHEMA)
-"""A row for each part that was added, changed or removed: what ``changes`` gives."""
+"""The rows that ``changes`` returns: one for each part that was added, changed or removed."""
 
 _POINTER = pa.schema([pa.field(name, pa.string()) for name in ("document", "key", "previous")])
 _BATCH = 4096
@@ -48,23 +48,23 @@ _BATCH = 4096
 def changes(
     documents: "DataFrame", receipts: str, *, gone: bool = True, storage: Mapping[str, str] | None = None
 ) -> "DataFrame":
-    """Tell which parts of documents are not what they were in the version before: rows of `CHANGE_SCHEMA`.
+    """Return the parts of documents that differ from the previous version, as rows of `CHANGE_SCHEMA`.
 
-    ``change`` is ``added``, ``changed`` or ``removed``, and ``part`` is `penstock.receipts.part_key`, the key for rows
-    of an index: delete what is removed, put what is not. Applying the same rows once more changes nothing. For each
-    document its latest receipt is compared with the one that had other bytes before; of a document's first version
-    all is added.
+    ``change`` is ``added``, ``changed`` or ``removed``, and ``part`` is `penstock.receipts.part_key`, the key for the
+    rows of an index: delete the removed parts and upsert all others. Applying the same rows again changes nothing. The
+    latest receipt of each document is compared with that of the previous version, which had other bytes; all parts of a
+    document's first version are added.
 
     Args:
-        documents: Rows with a column ``document``, after they were taken apart.
+        documents: Rows with a column ``document``, after the documents were split.
         receipts: The folder or the URI of the receipts that ``dehydrate`` has written.
-        gone: Whether all parts of a document that has a receipt and no row are listed as removed. It looks at a small
-            file for each document that ever had a receipt; without it, only at those of ``documents``.
-        storage: Options of the store, where ``receipts`` is a URI. By default the environment of the executors says
-            it all.
+        gone: Whether all parts of a document that has a receipt but no row are returned as removed. This reads a small
+            file for each document that ever had a receipt; otherwise only those of ``documents`` are read.
+        storage: Options of the object store, if ``receipts`` is a URI; by default the environment of the executors is
+            used.
 
     Raises:
-        SparkError: There is no column ``document``, or an option is wrong.
+        SparkError: There is no column ``document``, or an option is invalid.
 
     Example:
         >>> from penstock.spark import changes
@@ -89,7 +89,7 @@ def changes(
 
 @dataclass(frozen=True)
 class _Folder:
-    """Where receipts are, on its way to the workers."""
+    """The location of receipts, in a form that can be sent to the workers."""
 
     where: str
     storage: Mapping[str, str]
@@ -102,7 +102,7 @@ class _Folder:
 
 @dataclass(frozen=True)
 class _List:
-    """Lists pointers, for ``mapInArrow``: each number is the folder of the hashes that begin so."""
+    """Lists pointers, for ``mapInArrow``: each number stands for the folder of the hashes that begin with it."""
 
     folder: _Folder
 
@@ -119,7 +119,7 @@ class _List:
 
 @dataclass(frozen=True)
 class _Changes:
-    """Compares receipts, for ``mapInArrow``; where a document is ``gone``, all of it is removed."""
+    """Compares receipts, for ``mapInArrow``; if ``gone``, all parts of each document are removed."""
 
     folder: _Folder
     gone: bool

@@ -1,12 +1,12 @@
-"""One attempt of a task that takes documents apart.
+"""One attempt of a task that splits documents.
 
 ::
 
-    paths ──▶ DocumentSender.send, two at once ──▶ on their way, at most in_flight ──▶ settled: rows, a staged receipt
+    paths ──▶ DocumentSender.send, two at once ──▶ in transit, at most in_flight ────▶ settled: rows, a staged receipt
                                                                              │ after the last document
                                                                     session closed with 0
                                                                              │
-                                                        receipts renamed into place, last rows given out
+                                                        receipts renamed into place, last rows returned
 """
 
 import io
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "finished", "identity_of", "source_of", "staged_receipts", "take_apart"]
 
 _HANDS = 2
-"""How many documents are taken apart at once: while one waits for the reader of PDFs, the other goes on."""
+"""How many documents are split at once, so that one proceeds while another waits for the PDF reader."""
 
 
 def take_apart(options: "Dehydrate", batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send the documents that the rows name; give the rows of their parts."""
+    """Send the documents that the rows name; yield the rows of their parts."""
     documents = _documents(batches, options)
     first = next(documents, None)
     if first is None:
@@ -51,9 +51,9 @@ def take_apart(options: "Dehydrate", batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def finished(attempt: "Attempt", rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give rows in batches of a good size, the last one once the attempt has closed its session.
+    """Yield rows in batches of a suitable size, the last batch only after the attempt has closed its session.
 
-    So whoever has all rows of a task can read its session in the sink, and its receipts.
+    A consumer that has all rows of a task can therefore read its session in the sink, and its receipts.
     """
     last: pa.RecordBatch | None = None
     for batch in resize(rows):
@@ -66,7 +66,7 @@ def finished(attempt: "Attempt", rows: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def staged_receipts(options: "Dehydrate") -> StagedReceipts:
-    """Make the place for a task's receipts until its session is closed."""
+    """Create the staging area that holds a task's receipts until its session is closed."""
     try:
         if (earlier := _earlier(options)) is not None:
             _prepare(earlier, options)
@@ -76,7 +76,7 @@ def staged_receipts(options: "Dehydrate") -> StagedReceipts:
 
 
 def _prepare(earlier: EarlierReceipts, options: "Dehydrate") -> None:
-    """Have earlier receipts found by the names of documents."""
+    """Make earlier receipts searchable by document name."""
     try:
         earlier.prepare()
     except OSError as error:
@@ -89,7 +89,7 @@ def _earlier(options: "Dehydrate") -> EarlierReceipts | None:
 
 
 class Attempt:
-    """The session of an attempt, the documents on their way, and the receipts that wait for its end."""
+    """The session of an attempt, the documents in transit, and the receipts that are published at its end."""
 
     def __init__(self, options: "Dehydrate", receipts: StagedReceipts) -> None:
         self._options = options
@@ -107,8 +107,8 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Without an error finish() has closed the session. With one, a consumer that stopped early (GeneratorExit)
-        # included, the session is aborted: its entities count for nobody.
+        # Without an error finish() has already closed the session. An error, also that of a consumer that stops early
+        # (GeneratorExit), aborts the session, so its entities are never read.
         self._session.__exit__(kind, error, traceback)
         if self._sink is not None:
             self._sink.stop()
@@ -116,7 +116,7 @@ class Attempt:
             raise SparkError(self._account(error), "io") from error
 
     def rows(self, documents: Iterator["Found"]) -> Iterator[pa.RecordBatch]:
-        """Send documents while earlier ones are still being received; give rows in the order of the documents."""
+        """Send documents while earlier ones are still being received; yield rows in the order of the documents."""
         sender = self.sender()
         hands = ThreadPoolExecutor(_HANDS, "penstock-documents")
         try:
@@ -136,11 +136,11 @@ class Attempt:
             hands.shutdown(cancel_futures=True)
 
     def previous(self, document: str) -> dict[str, Any] | None:
-        """Give the earlier receipt of a document, if there is one and it is to be used."""
+        """Return the earlier receipt of a document, if earlier receipts are used and it has one."""
         return None if self._earlier is None else self._earlier.find(document)
 
     def sender(self) -> DocumentSender:
-        """Make a sender into the session."""
+        """Create a sender for the session."""
         options = self._options
         return DocumentSender(
             self._session,
@@ -154,7 +154,7 @@ class Attempt:
         )
 
     def finish(self) -> None:
-        """Close the session, then show the receipts."""
+        """Close the session, then publish the receipts."""
         self.check_session()
         self._session.close()
         if self._sink is not None:
@@ -162,7 +162,7 @@ class Attempt:
         self._receipts.publish()
 
     def wait(self) -> DocumentResult:
-        """Wait for the oldest document that is on its way."""
+        """Wait until the oldest document in transit is settled; return its result."""
         oldest = self._on_their_way[0]
         result = (oldest.result() if isinstance(oldest, Future) else oldest).wait()
         self.check_session()
@@ -176,7 +176,7 @@ class Attempt:
         return iter(result.batches(claims=self._options.has_claims))
 
     def check_session(self) -> None:
-        """Raise if the session is over, whatever its code: parts that it cut off are no bad documents, so try again."""
+        """Raise if the session has ended with any code, because the parts that it cut off are to be retried."""
         if (early := self._session.closed) is not None:
             raise early.error()
 
@@ -189,7 +189,7 @@ class Attempt:
 
 
 class _Unreadable(io.RawIOBase):
-    """What a path stands for that cannot even be tried: reading it fails, and so its document is FAILED."""
+    """The file of an unusable path: reading it raises the reason, so its document is FAILED."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Found:
 
 
 def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Iterator[Found]:
-    """Each document that a row names; only those with something to be redeemed, if so asked."""
+    """Yield each document that a row names; with ``redeems`` only those that have DEFERRED parts."""
     earlier = _earlier(options) if options.redeems else None
     if earlier is not None:
         _prepare(earlier, options)
@@ -231,12 +231,12 @@ def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Itera
 
 
 def _is_due(receipt: dict[str, Any] | None) -> bool:
-    """Whether something of a document was set aside."""
+    """Return whether any part of a document was deferred."""
     return receipt is not None and any(part["status"] == "DEFERRED" for part in (receipt, *receipt["parts"]))
 
 
 def named(path: str, options: "Dehydrate") -> str:
-    """Name a document after its path; one that cannot be tried is its own name."""
+    """Return a document's name, derived from its path, or the path itself if it is unusable."""
     try:
         return default_name(from_column(path), options.root)
     except OSError:
@@ -244,7 +244,7 @@ def named(path: str, options: "Dehydrate") -> str:
 
 
 def owner_of(column: Any) -> OwnershipContext | None:
-    """Read whose a document is from a row's column ``owner``; null says nothing."""
+    """Read a document's owner from a row's column ``owner``; return ``None`` for null."""
     if column is None:
         return None
     if not isinstance(column, Mapping):
@@ -258,12 +258,12 @@ def owner_of(column: Any) -> OwnershipContext | None:
 
 
 def identity_of(task: Task) -> dict[str, Any]:
-    """Give what a divided document's row said of it, for its sender."""
+    """Return the identifier and the owner from a divided document's row, for its sender."""
     return {"doc_id": task.doc_id, "owner": owner_of(task.owner)}
 
 
 def source_of(path: str, name: str | None, options: "Dehydrate") -> tuple[str, str | BinaryIO]:
-    """Name the document that a row is about, and give what it is read from."""
+    """Return the name of a row's document and the path or file to read it from."""
     try:
         local = from_column(path)
     except OSError as error:

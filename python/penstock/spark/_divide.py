@@ -1,11 +1,11 @@
-"""The first stage of a plan that works on the parts of a document apart: how each document is divided.
+"""The first stage of a plan that sends a document's parts by several tasks: each document is divided.
 
 ::
 
     path, document ──▶ read once: its digest, and the directory of its container ──▶ a row for each group of children
                                                                                 └──▶ or one for the document as it is
 
-Rows carry where a part lies, and never its bytes: whoever gets a row opens the document again.
+Rows carry the position of a part but never its bytes: the task that receives a row opens the document again.
 """
 
 import json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CARRIED", "TASK_SCHEMA", "Divide", "Task", "default_name", "stamp"]
 
 CARRIED = ("document", "doc_id", "owner")
-"""Columns beside ``path`` that say something of a document."""
+"""The columns other than ``path`` that describe a document."""
 
 TASK_SCHEMA = pa.schema(
     [
@@ -49,22 +49,22 @@ _SLOTS = 1 << 30
 
 @dataclass(frozen=True)
 class Task:
-    """What every group of a document knows of it."""
+    """The facts about a document that every group of it carries."""
 
     document: str
     path: str
-    """As the row named it."""
+    """The path as given in the row."""
     stamp: list[int] | None = None
-    """Length and time of the file while it was divided; ``None`` if it is sent as one."""
+    """Length and modification time of the file when it was divided; ``None`` if it is sent by one task."""
     chain: list[dict[str, Any]] | None = None
-    """The document, and what lies alone in it, down to the container that is divided."""
+    """The document and the single containers nested in it, down to the one that is divided."""
     children: int = 0
     inflated: int = 0
-    """The bytes that lie in the containers above that one."""
+    """The inflated bytes in the containers above that one."""
     doc_id: str | None = None
-    """The document's identifier, where the row named one."""
+    """The document's identifier, if the row has one."""
     owner: dict[str, Any] | None = None
-    """Whose it is, where the row said so."""
+    """The owner of the document, if the row has one."""
 
     @property
     def digest(self) -> str:
@@ -73,7 +73,7 @@ class Task:
 
 
 def stamp(path: str, storage: Mapping[str, str]) -> list[int] | None:
-    """Give what changes when a file or an object does; ``None`` if it is none, or is not there."""
+    """Return the length and modification time of a file or an object; ``None`` if there is no such file."""
     if is_uri(path):
         return _stamp_of_object(path, storage)
     try:
@@ -95,14 +95,14 @@ def _stamp_of_object(uri: str, storage: Mapping[str, str]) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Divide:
-    """Gives the groups of each document, for ``mapInArrow`` over ``ordinal``, ``path`` and perhaps ``document``."""
+    """Divides documents into groups, for ``mapInArrow`` over ``ordinal``, ``path`` and the columns of `CARRIED`."""
 
     options: "Dehydrate"
     peel_bytes: int
     group_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Divide what the paths name; Spark calls this for each task."""
+        """Divide the documents that the paths name. Spark calls this for each task."""
         for batch in batches:
             carried = [column for column in CARRIED if column in batch.schema.names]
             for row in batch.select(["ordinal", "path", *carried]).to_pylist():
@@ -143,7 +143,7 @@ def _divide(
         with Place.open(local, storage).open_file() as file:
             return _core.divide(own_name, file, limits, group_bytes)
     except OSError:
-        # It is sent as one, and then has its reason.
+        # The document is sent by one task, which then reports the reason.
         return None
 
 
@@ -156,7 +156,7 @@ def _named(path: str, document: str | None, root: str | None) -> tuple[str, str 
 
 
 def default_name(path: str, root: str | None) -> str:
-    """Name a document that has no name of its own: relative to ``root`` if it lies there, else by its last part."""
+    """Return a document's default name: its path relative to ``root`` if it is inside, else the last component."""
     if is_uri(path):
         below = path.removeprefix(f"{root.rstrip('/')}/") if root is not None else path
         return below if below != path else path.rstrip("/").rpartition("/")[2]

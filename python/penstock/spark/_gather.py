@@ -1,11 +1,11 @@
-"""The last stage of a plan that works on parts apart: each document's rows in their order, its containers, its receipt.
+"""The last stage of a plan that sends a document's parts by several tasks: it orders the rows and writes the receipt.
 
 ::
 
-    accounts of the groups ──▶ all there, within the limits? ──▶ containers sent: their status follows from the accounts
+    results of the groups ──▶ complete, within the limits? ──▶ containers sent: their status follows from the results
                                         │ no                            │
-                     the document is sent as one, here          rows pass, a batch at a time; each leaves a line for the
-                                                                receipt in a temporary file
+                     the document is sent by one task, here     rows pass, a batch at a time; each adds a line for the
+                                                                receipt to a temporary file
 """
 
 import json
@@ -32,12 +32,12 @@ __all__ = ["Gather"]
 
 @dataclass(frozen=True)
 class Gather:
-    """Gathers documents, for ``mapInArrow``; rows are sorted by ``ordinal``, ``place`` and ``step``."""
+    """Gathers the rows of documents, for ``mapInArrow``; they must be sorted by ``ordinal``, ``place`` and ``step``."""
 
     options: "Dehydrate"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Gather them; Spark calls this once for each attempt of a task."""
+        """Gather the rows. Spark calls this once for each attempt of a task."""
         runs = _Runs(batches)
         if runs.peek() is None:
             return
@@ -46,20 +46,20 @@ class Gather:
 
 
 class _Runs:
-    """Rows in pieces, none of which spans two documents."""
+    """Batches of rows, each of which belongs to one document."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._pieces = chain.from_iterable(map(_split, batches))
         self._next: deque[pa.RecordBatch] = deque()
 
     def peek(self) -> pa.RecordBatch | None:
-        """Give the next piece and leave it there; ``None`` at the end."""
+        """Return the next piece without consuming it; ``None`` at the end."""
         if not self._next:
             self._next.extend([piece] if (piece := next(self._pieces, None)) is not None else [])
         return self._next[0] if self._next else None
 
     def document(self) -> Iterator[pa.RecordBatch]:
-        """Take the pieces of the next document."""
+        """Consume and yield the pieces of the next document."""
         ordinal: int | None = None
         while (piece := self.peek()) is not None:
             own = piece.column("ordinal")[0].as_py()
@@ -69,7 +69,7 @@ class _Runs:
             yield self._next.popleft()
 
     def put_back(self, piece: pa.RecordBatch) -> None:
-        """Give a piece, or the rest of one, again."""
+        """Return a piece, or the rest of one, to the front."""
         if piece.num_rows:
             self._next.appendleft(piece)
 
@@ -84,14 +84,14 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class _Gathering(Attempt):
-    """An attempt whose parts were sent by others."""
+    """An attempt for documents whose parts were sent by other tasks."""
 
     def __init__(self, options: "Dehydrate", receipts: StagedReceipts) -> None:
         super().__init__(options, receipts)
         self._limits = options.limits or Limits()
 
     def gathered(self, runs: _Runs) -> Iterator[pa.RecordBatch]:
-        """Give the rows of all documents."""
+        """Yield the rows of all documents."""
         while runs.peek() is not None:
             yield from self._document(runs)
 
@@ -102,7 +102,7 @@ class _Gathering(Attempt):
             notes = [note for note in piece.column("note").to_pylist() if note is not None]
             accounts += map(json.loads, notes)
             if len(notes) < piece.num_rows:
-                # Accounts come first; what is left are parts.
+                # The results of groups come first; the remaining rows are parts.
                 runs.put_back(piece.slice(len(notes)))
                 break
         if not accounts:
@@ -116,12 +116,12 @@ class _Gathering(Attempt):
         yield from self._as_one(task)
 
     def _is_whole(self, task: Task, accounts: list[dict[str, Any]]) -> bool:
-        """Whether the groups make up what one task would have made."""
+        """Return whether the groups are equivalent to the work of a single task."""
         inflated = task.inflated + sum(account["inflated"] for account in accounts)
         return (
             all(account["missing"] is None for account in accounts)
             and sum(account["children"] for account in accounts) == task.children
-            # The limit counts from the first part to the last one, so only one task knows which part exceeds it.
+            # Only a task that sends all parts in order can tell which of them exceeds the limit.
             and inflated <= self._limits.max_total_inflated
         )
 

@@ -1,4 +1,4 @@
-"""The receipt of a document whose parts lie in several sessions, written while its rows pass."""
+"""The receipt of a document whose parts are in several sessions, written while its rows pass."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _DOCUMENT_MAY = ("doc_id", "owner", "uri", "claim", "policy", "outcome")
 
 
 class _List:
-    """The elements of a JSON array, in memory while they are few."""
+    """The elements of a JSON array, in memory up to 8 MiB and in a temporary file beyond that."""
 
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed with the receipt
@@ -45,10 +45,10 @@ class _List:
 
 
 class GatheredReceipt:
-    """Takes a document's rows of `PLACED_SCHEMA` in their order; no more than a batch of them is in memory."""
+    """Builds a receipt from a document's rows of `PLACED_SCHEMA`, in order, with one batch of them in memory."""
 
     def __init__(self, containers: DocumentResult, path: Path | None, previous: Mapping[str, Any] | None) -> None:
-        """Write into ``path``, or nothing without one. ``containers`` is how the document itself ended."""
+        """Prepare a receipt for ``path``, or none for ``None``; ``containers`` is the result of the document itself."""
         self._path = path
         self._document: dict[str, Any] = {**containers.summary}
         self._tree = _core.ContentTree()
@@ -58,23 +58,23 @@ class GatheredReceipt:
         self._incomplete = 0
 
     def __enter__(self) -> Self:
-        """Do nothing more."""
+        """Return the receipt."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Drop what was kept for the receipt."""
+        """Close the temporary files."""
         self._scopes.close()
         self._parts.close()
 
     def add_scope(self, scope: Mapping[str, Any] | None) -> None:
-        """Take the scope of a group; a session without scopes has none, and neither has a group that was kept."""
+        """Add the scope of a group; ``None`` for a session without scopes and for a group that was not sent again."""
         if scope is not None:
             self._scopes.add(json.dumps(scope))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; the document's own is not among the parts."""
+        """Add rows; the row of the document itself is not listed as a part."""
         if self._path is None:
             return
         for row in batch.select([*_PART, "claim", "digest"]).to_pylist():
@@ -98,7 +98,7 @@ class GatheredReceipt:
             self._scopes.add(json.dumps(scope))
         self._document["content_root"] = self._tree.root().hex()
         if "outcome" in self._document:
-            # Its own session has none of the children that were sent apart.
+            # The session of the containers does not know the children that other tasks have sent.
             content = self._incomplete == 0
             done = self._document["status"] == "COMPLETE"
             self._document["outcome"] = "FAILED" if not done else "RESOLVED" if content else "PARTIAL"

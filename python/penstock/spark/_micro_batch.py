@@ -1,4 +1,4 @@
-"""Which micro-batch of which query a task works on."""
+"""Identifies the micro-batch and the query that a task works on."""
 
 from pyspark import TaskContext
 
@@ -6,12 +6,12 @@ from penstock.errors import SparkError
 
 __all__ = ["micro_batch"]
 
-# What Spark's engine tells its tasks: the query's ID, which its checkpoint keeps over restarts, and the micro-batch's.
+# Properties that Spark sets for its tasks: the query's ID, which survives restarts, and the micro-batch's number.
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 def micro_batch(format_name: str) -> str:
-    """Give what is the same whenever and wherever the micro-batch is run, and of no other one."""
+    """Return a name that is unique to the micro-batch and the same for every run of it."""
     context = TaskContext.get()
     query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
     if query is None or batch is None:

@@ -1,4 +1,4 @@
-"""A task's own server, for a sink that is a URI."""
+"""The server that a task runs itself if the sink is a URI."""
 
 import tempfile
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ __all__ = ["ObjectSink"]
 
 
 class ObjectSink:
-    """Listens on loopback, in the task's process, and writes into the store.
+    """A server in the task's process that listens on loopback and writes into the object store.
 
-    So the task speaks to a store as to any other sink: with checksums, statuses and digests from end to end.
+    A task thus uses a store like any other sink, with end-to-end checksums, statuses and digests.
     """
 
     def __init__(
@@ -23,12 +23,12 @@ class ObjectSink:
         policy: CompletionPolicy | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Begin to listen; ``SparkError`` where the store does not answer. Both ends have the ``limits``."""
+        """Start to listen; raise ``SparkError`` if the store does not answer. ``limits`` apply to both ends."""
         self._uri = uri
         self._storage = storage
         self._policy = policy
         self._limits = limits
-        # Nobody else ever meets its certificate.
+        # The state is temporary, because no other process connects to this server or needs its certificate.
         self._state = tempfile.TemporaryDirectory(prefix="penstock-")
         try:
             self._server = Server(sink=uri, storage=storage, state_dir=self._state.name, limits=limits)
@@ -37,13 +37,13 @@ class ObjectSink:
             raise SparkError(str(error), "io") from error
 
     def connect(self) -> Session:
-        """Open a session with it."""
+        """Open a session with the server."""
         try:
             server = self._server
             session = Session.connect(
                 server.address, fingerprint=server.fingerprint, policy=self._policy, limits=self._limits
             )
-            # Nobody reaches this server by its name: what it has written has no URI of this protocol.
+            # No other process can connect to this server, so its entities have no URI of this protocol.
             session._authority = None
         except PipeStreamError as error:
             self.stop()
@@ -51,7 +51,7 @@ class ObjectSink:
         return session
 
     def finish(self, session: str | None) -> None:
-        """Wait until all is in the store; ``SparkError`` if the list of ``session`` does not become whole there."""
+        """Wait until all data is in the store; raise ``SparkError`` if the list of ``session`` is incomplete there."""
         from pyarrow.fs import FileType
 
         self._server.close()
@@ -66,6 +66,6 @@ class ObjectSink:
             raise SparkError(f"the session {session} in {self._uri}: {why}")
 
     def stop(self) -> None:
-        """Stop listening at once; after `finish` there is nothing to be stopped."""
+        """Stop listening immediately, unless `finish` has closed the server, and remove its state."""
         self._server.close(grace=0)
         self._state.cleanup()

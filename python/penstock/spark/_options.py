@@ -1,6 +1,6 @@
-"""Options of the data sources: each is read once, and an option that no code has read is refused.
+"""Options of the data sources: the code reads those that it knows, and all others are rejected.
 
-All of it happens on the driver, before a task runs.
+This happens on the driver, before any task runs.
 """
 
 import math
@@ -19,18 +19,18 @@ __all__ = ["STORAGE", "Options"]
 
 _T = TypeVar("_T")
 
-# What Spark puts among the options of a query for itself.
+# Options that Spark adds to those of a query for its own use.
 _SPARK_OWN = frozenset({"checkpointlocation", "queryname"})
 _STORAGE = "storage."
 STORAGE = "storage.NAME"
-"""How errors call the options of an object store."""
+"""The name of an object store's options in error messages."""
 _WILDCARDS = ("0.0.0.0", "[::]")  # noqa: S104 - to be refused as an address to connect to
 _FLAGS = {"true": True, "false": False}
 
 
 @dataclass
 class Options:
-    """The options that a user gave; names are the same in any case, as Spark has it.
+    """The options of a user; their names are case-insensitive, as in Spark.
 
     >>> options = Options({"Address": "sink:4433", "ignoreExtra": "true"}, "sink")
     >>> options.target(), options.flag("ignoreExtra"), options.positive("inFlight", 7)
@@ -40,22 +40,22 @@ class Options:
 
     given: Mapping[str, str]
     what: str
-    """How errors call the side that the options are for: sink, source."""
+    """The side that the options are for, in error messages: sink or source."""
     format: str = "pipestream"
-    """And the data source."""
+    """The name of the data source in error messages."""
     _known: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Names in lower case."""
+        """Convert the names to lower case."""
         self.given = {name.lower(): value for name, value in self.given.items()}
 
     def text(self, name: str) -> str | None:
-        """Read a text; ``None`` if it was not given."""
+        """Read a str; return ``None`` if the option was not given."""
         self._known.add(name)
         return self.given.get(name.lower())
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Read ``true`` or ``false``."""
+        """Read a bool, ``true`` or ``false``."""
         given = self.text(name)
         if given is None:
             return default
@@ -64,7 +64,7 @@ class Options:
         return _FLAGS[given.lower()]
 
     def positive(self, name: str, default: int) -> int:
-        """Read a number from 1 on."""
+        """Read an int of at least 1."""
         given = self.text(name)
         if given is None:
             return default
@@ -73,7 +73,7 @@ class Options:
         return int(given)
 
     def within(self, name: str, least: int, most: int) -> int | None:
-        """Read a number between two others; ``None`` if it was not given."""
+        """Read an int from ``least`` to ``most``; return ``None`` if the option was not given."""
         given = self.text(name)
         if given is None:
             return None
@@ -82,7 +82,7 @@ class Options:
         return int(given)
 
     def limits(self, *, server: bool) -> Limits:
-        """Read the options ``max_...`` of `penstock.pipestream.Limits`; ``server``: also those of servers alone."""
+        """Read the options ``max_...`` of `penstock.pipestream.Limits`; with ``server`` also those of servers."""
         names = [name for name in LIMITS if server or name not in SERVER_LIMITS]
         given: dict[str, Any] = {name: value for name in names if (value := self._limit(name)) is not None}
         return Limits(**given)
@@ -103,7 +103,7 @@ class Options:
         return value
 
     def choice(self, name: str, *choices: str) -> str:
-        """Read one of a few words; the first if it was not given."""
+        """Read one of several words; return the first if the option was not given."""
         given = self.text(name)
         if given is None:
             return choices[0]
@@ -112,12 +112,12 @@ class Options:
         return given
 
     def file(self, name: str) -> str | None:
-        """Read a local path: relative to the driver's folder, which executors do not have, so made absolute."""
+        """Read a local path and make it absolute, because executors do not share the driver's working directory."""
         given = self.text(name)
         return None if given is None else str(Path(from_option(given)).absolute())
 
     def checked(self, name: str, check: Callable[[str], _T]) -> _T | None:
-        """Read a text of which ``check`` makes a value, or which it refuses with ``ValueError``."""
+        """Read a str and convert it with ``check``, which raises ``ValueError`` if the str is invalid."""
         given = self.text(name)
         try:
             return None if given is None else check(given)
@@ -125,7 +125,7 @@ class Options:
             raise self.error(name, str(error)) from None
 
     def storage(self, *uris: str) -> dict[str, str]:
-        """Read the options ``storage.NAME`` for these URIs of an object store."""
+        """Read the options ``storage.NAME`` for URIs of an object store."""
         names = [name for name in self.given if name.startswith(_STORAGE)]
         self._known.update(names)
         try:
@@ -134,9 +134,9 @@ class Options:
             raise SparkError(f"the {self.format} {self.what}: {error}") from None
 
     def read_key(self, refusal: str) -> str:
-        """Read the read key: from the file ``read_key_file`` of the driver, else from its environment.
+        """Read the read key: from the driver's file ``read_key_file``, else from its environment.
 
-        ``refusal`` says in the error who lets nobody read what.
+        ``refusal`` begins the error message for a missing key: it names the server and what cannot be read.
         """
         file = self.file("read_key_file")
         try:
@@ -151,19 +151,19 @@ class Options:
         return key
 
     def check_together(self, one: str, other: str) -> None:
-        """Refuse one of two options without the other."""
+        """Reject one of two options without the other."""
         if (self.text(one) is None) != (self.text(other) is None):
             raise SparkError(f"the options {one} and {other} of the {self.format} {self.what} go together")
 
     def check_reachable(self, listen: str, advertise: str | None) -> None:
-        """Refuse an address that executors cannot connect to, unless they are told of another one."""
+        """Reject a wildcard address, to which executors cannot connect, unless ``advertise`` names another one."""
         if advertise is None and listen.rpartition(":")[0] in _WILDCARDS:
             raise self.error(
                 "listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}"
             )
 
     def target(self, example: str = "HOST:PORT") -> str:
-        """Read what names the server or the sink: the option ``address``, or what ``load`` and ``save`` were given."""
+        """Read the server or the sink: the option ``address``, or the argument of ``load`` or ``save``."""
         address, path = self.text("address"), self.text("path")
         if address is not None and path is not None:
             raise self.error("address", f"and the path {path!r} name the {self.what} twice: leave one out")
@@ -173,13 +173,13 @@ class Options:
         return target
 
     def error(self, name: str, problem: str) -> SparkError:
-        """Make the error about an option."""
+        """Return an error about an option."""
         return SparkError(f"the option {name} of the {self.format} {self.what} {problem}")
 
     def finish(self, *others: str) -> None:
-        """Refuse what nobody has read, with the names that there are.
+        """Reject options that were not read; the error lists the known names.
 
-        ``others`` are names that somebody reads where other options are given.
+        ``others`` are names that are read only in combination with other options.
         """
         left = sorted(set(self.given) - {name.lower() for name in self._known} - _SPARK_OWN)
         elsewhere = {name.lower() for name in others}

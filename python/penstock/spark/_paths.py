@@ -1,4 +1,4 @@
-"""Paths of documents as they are in options and columns: local paths, ``file:`` URIs, and URIs of stores."""
+"""Document paths in options and columns: local paths, ``file:`` URIs, and URIs of object stores."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ __all__ = ["from_column", "from_option", "to_column"]
 
 
 def from_option(text: str) -> str:
-    """The local path that an option names.
+    """Return the local path that an option names.
 
     Raises:
-        SparkError: It is a URI of another scheme or of another host.
+        SparkError: The text is a URI with another scheme or host.
     """
     try:
         return local_path(text)
@@ -21,10 +21,10 @@ def from_option(text: str) -> str:
 
 
 def from_column(text: str) -> str:
-    """The local path that a row names, or the URI of a store as it is.
+    """Return the local path that a row names, or the unchanged URI of an object store.
 
     Raises:
-        OSError: It is a URI of another scheme or of another host.
+        OSError: The text is a URI with another scheme or host.
     """
     try:
         return text if is_uri(text) else local_path(text)
@@ -33,7 +33,7 @@ def from_column(text: str) -> str:
 
 
 def to_column(path: str) -> str:
-    """A path as a row names it: itself, or a ``file:`` URI where Arrow cannot hold it or it looks like a URI."""
+    """Return a path in the form for a row: unchanged, or as a ``file:`` URI if it is not valid UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The PipeStream server that tasks send to, or the store that they write to by a server of their own."""
+"""The PipeStream server to which tasks send, or the object store to which each writes through its own server."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ __all__ = ["Peer", "checked_policy", "parsed"]
 
 @dataclass(frozen=True)
 class Peer:
-    """A PipeStream server, and how to trust it; or a prefix in an object store, to which each task runs a server.
+    """A PipeStream server, and how to trust it; or a prefix in an object store, for which each task runs a server.
 
     >>> Peer("sink:4433", fingerprint="ab" * 32).mtu is None
     True
@@ -30,22 +30,24 @@ class Peer:
     mtu: int | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     policy: str | None = None
-    """What becomes of parts that fail, as `CompletionPolicy.parse` reads it; for what has none of its own."""
+    """The default policy for parts that fail, in the form that `CompletionPolicy.parse` reads."""
     layers: int | None = None
-    """The highest layer; by default what the policy needs."""
+    """The highest layer; by default the one that the policy needs."""
     header_key_file: str | None = None
-    """What headers are sealed with, read where a session is opened."""
+    """The file with the key that seals headers, read when a session is opened."""
     status_interval: float | None = None
-    """Seconds between two writes to stream 0, as `Session.connect` has it."""
+    """Seconds between two writes to stream 0, as for `Session.connect`."""
     limits: Limits | None = None
-    """What the ends of a session may make each other do; of a server elsewhere only what it may make this end do."""
+    """Bounds on what the ends of a session may make each other do; a remote server has its own."""
 
     @contextmanager
     def session(self, *, listed: bool) -> Iterator[Session]:
-        """Open a session, and close it at the end; ``listed``: then it can be read.
+        """Open a session and close it after the block.
+
+        With ``listed``, the session must be readable in an object store afterwards, which is checked.
 
         Raises:
-            SparkError: As `connect` does, or the store does not answer.
+            SparkError: As for `connect`, or the store does not answer.
         """
         sink = self.object_sink()
         if sink is None:
@@ -60,7 +62,7 @@ class Peer:
             sink.stop()
 
     def object_sink(self) -> ObjectSink | None:
-        """Start the task's own server, where the address is a URI.
+        """Start the task's own server if the address is a URI; otherwise return ``None``.
 
         Raises:
             SparkError: The store does not answer.
@@ -73,7 +75,7 @@ class Peer:
         """Open a session with the server.
 
         Raises:
-            SparkError: Nobody answers, or one of the two does not trust the other; the message says what to do.
+            SparkError: The server does not answer, or one end does not trust the other; the message says what to check.
         """
         try:
             return Session.connect(
@@ -104,7 +106,7 @@ class Peer:
             raise SparkError(f"header_key_file: {error}") from None
 
     def reader(self, read_key: str) -> SinkReader:
-        """Read what the server has kept. Nothing is connected yet."""
+        """Return a reader of what the server has stored. No connection is opened yet."""
         return SinkReader.connect(
             self.address,
             read_key=read_key,
@@ -117,7 +119,7 @@ class Peer:
 
 
 def checked_policy(policy: CompletionPolicy | str | None, sink: str) -> str | None:
-    """Give a policy in its own form, which travels to the tasks; ``ValueError`` says what is wrong with it."""
+    """Return a policy as a str, which is sent to the tasks; raise ``ValueError`` if it is invalid."""
     if policy is None:
         return None
     found = CompletionPolicy.parse(policy) if isinstance(policy, str) else policy
@@ -127,5 +129,5 @@ def checked_policy(policy: CompletionPolicy | str | None, sink: str) -> str | No
 
 
 def parsed(policy: str | None) -> CompletionPolicy | None:
-    """Read what `checked_policy` gave."""
+    """Parse a policy that `checked_policy` returned."""
     return None if policy is None else CompletionPolicy.parse(policy)

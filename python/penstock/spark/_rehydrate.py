@@ -1,7 +1,7 @@
-"""Puts documents together from the rows of their parts.
+"""Reassemble documents from the rows of their parts.
 
-A document's own row, at depth 0, begins it; the rows up to the next one of depth 0 are its parts. Bytes stay where
-they are, and of the text no more is kept than the composite may have.
+A document starts with its own row, at depth 0; the rows up to the next one at depth 0 are its parts. The bytes of parts
+are not read, and only as much text is kept as the composite may have.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ _BETWEEN = "\n\n"
 
 
 def put_together(options: "Rehydrate", batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give a composite for each document whose rows are in the batches."""
+    """Return a composite for each document whose rows are in the batches."""
     columns = [*_COLUMNS, "text"] if options.text else [*_COLUMNS]
     if options.order_by is not None:
         batches = _ordered(batches, columns, options.order_by)
@@ -35,7 +35,7 @@ def put_together(options: "Rehydrate", batches: Iterator[pa.RecordBatch]) -> Ite
 
 
 class _Document:
-    """The rows of a document so far."""
+    """The rows of a document that were read so far."""
 
     def __init__(self, first: dict[str, Any], max_text: int) -> None:
         self._name: str = first["document"]
@@ -44,12 +44,12 @@ class _Document:
         self._texts: list[str | None] = []
         self._room = max_text
         self._cut = False
-        # Rows with claim checks were sent under a policy, which has given every container its status.
+        # Rows with a column claim were sent under a policy, which has determined the status of every container.
         self._strict = "claim" not in first
         self.add(first)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Take the next row."""
+        """Add the next row."""
         self._parts.append(
             Part(
                 path=tuple(row["path"]),
@@ -69,7 +69,7 @@ class _Document:
         self._texts.append(text)
 
     def composite(self) -> pa.RecordBatch:
-        """Put it together, as one row."""
+        """Return the reassembled document as one row."""
         try:
             composite = rehydrate_parts(self._parts, strict=self._strict)
         except DocumentsError as error:
@@ -127,13 +127,13 @@ def _documents(batches: Iterable[pa.RecordBatch], columns: list[str], max_text: 
 
 
 def _wanted(columns: list[str], batch: pa.RecordBatch) -> list[str]:
-    """Give the columns, and the one that only rows sent under a policy have."""
+    """Return the columns, and ``claim`` if the rows have it."""
     return [*columns, "claim"] if "claim" in batch.schema.names else columns
 
 
 def _ordered(batches: Iterator[pa.RecordBatch], columns: list[str], order_by: str) -> Iterator[pa.RecordBatch]:
-    """Sort the rows of a group. Indices are sorted, not the rows: texts may have more bytes than one column can."""
-    import pyarrow.compute as pc  # it takes long, and rows are seldom sorted
+    """Sort the rows of a group by index, because their texts may have more bytes than one column can hold."""
+    import pyarrow.compute as pc  # the import is slow, and rows are seldom sorted
 
     rows = list(batches)
     if not rows:

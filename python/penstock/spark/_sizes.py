@@ -1,4 +1,4 @@
-"""The sizes of documents, where nobody has listed them."""
+"""Finds the sizes of documents if the rows do not include them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ __all__ = ["Sizes", "size_schema"]
 
 
 def size_schema(carried: pa.Schema) -> pa.Schema:
-    """Give the columns: ``path``, what else rows say of a document, ``length``."""
+    """Return the columns: ``path``, the other columns that describe a document, and ``length``."""
     return pa.schema([pa.field("path", pa.string()), *carried, pa.field("length", pa.int64())])
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Looks at each file, for ``mapInArrow``; what cannot be read has 0 bytes, and its reason later."""
+    """Reads the size of each file, for ``mapInArrow``; 0 if it cannot be read: `dehydrate` reports the reason later."""
 
     carried: pa.Schema
-    """Columns beside ``path`` that say something of a document."""
+    """The columns other than ``path`` that describe a document."""
     storage: Mapping[str, str]
 
     @property
     def schema(self) -> StructType:
-        """The columns that it gives."""
+        """The columns of the result."""
         return from_arrow_schema(size_schema(self.carried))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Look at them."""
+        """Return the rows with their sizes."""
         for batch in batches:
             paths = batch.column("path").to_pylist()
             names = [batch.column(name).cast(self.carried.field(name).type) for name in self.carried.names]

@@ -1,4 +1,4 @@
-"""Log lines on their way from tasks to the driver, by an accumulator: they are there when their task is done."""
+"""Send log lines from tasks to the driver through an accumulator; they arrive when their task ends."""
 
 import logging
 from typing import Any
@@ -8,13 +8,13 @@ from pyspark import AccumulatorParam, SparkContext, TaskContext
 __all__ = ["WorkerLogs"]
 
 _MOST = 1_000
-"""Lines of a task; what is more is counted."""
+"""The most lines of a task that reach the driver; one more line says that the rest is in the executor's log."""
 
 Line = tuple[int, str]
 
 
 class _Lines(AccumulatorParam[list[Line]]):
-    """Adds lines up in a task, and logs them in the driver."""
+    """Collects lines in a task and logs them on the driver."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,7 +32,7 @@ class _Lines(AccumulatorParam[list[Line]]):
 
 
 class WorkerLogs:
-    """Takes the lines of a task."""
+    """Collects the log lines of a task for the driver."""
 
     def __init__(self, accumulator: Any) -> None:
         self._accumulator = accumulator
@@ -40,12 +40,12 @@ class WorkerLogs:
 
     @classmethod
     def of_this_driver(cls, logger: logging.Logger) -> "WorkerLogs | None":
-        """Give what logs in this driver; None without a session, or with one of Spark Connect."""
+        """Return logs for this driver; None without a session, or with a Spark Connect session."""
         context = SparkContext._active_spark_context
         return None if context is None else cls(context.accumulator([], _Lines(logger.name)))
 
     def add(self, level: int, line: str) -> None:
-        """Send a line on its way."""
+        """Add a line."""
         self._count += 1
         if self._count <= _MOST:
             self._accumulator.add([(level, line)])

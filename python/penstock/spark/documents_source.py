@@ -1,11 +1,11 @@
-"""The data source "documents": a row for each file of a folder, its path but not its bytes.
+"""The data source "documents": a row for each file of a folder, with its path but not its bytes.
 
-Spark's own ``binaryFile`` makes one row of a file's bytes, 2 GiB at most, and fills partitions by its own rules. Here
-the driver lists the files and spreads them over the partitions by size, and the task that takes a document apart reads
-the file as a stream.
+Spark's own ``binaryFile`` reads a file's bytes into one row, 2 GiB at most, and fills partitions by its own rules. Here
+the driver lists the files and spreads them over the partitions by size, and the task that splits a document reads the
+file as a stream.
 
-Nothing that is in the folder is left out in silence: of what cannot be read ``dehydrate`` makes a FAILED row that says
-why.
+No file of the folder is silently omitted: for a file that cannot be read ``dehydrate`` returns a FAILED row with the
+reason.
 """
 
 import heapq
@@ -44,7 +44,7 @@ ARROW_SCHEMA = pa.schema(
 
 _TARGET_BYTES = 64 << 20
 _BATCH_ROWS = 4096
-# What opening a document and announcing it costs, as bytes: it keeps thousands of small files from sharing one task.
+# The cost of opening and announcing a document, in bytes: it keeps thousands of small files from sharing one task.
 _OPEN_COST = 64 << 10
 _STORAGE = "storage."
 
@@ -57,7 +57,7 @@ class _File:
     document: str
     length: int
     modified: int
-    """Microseconds since 1970."""
+    """When the file was modified, in microseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class DocumentsPartition(InputPartition):
 
 @dataclass(frozen=True)
 class DocumentsReader(DataSourceReader):
-    """Lists on the driver, hands out rows on the executors."""
+    """The reader of "documents": it lists files on the driver and returns their rows on the executors."""
 
     paths: tuple[str, ...]
     target_bytes: int
@@ -77,7 +77,7 @@ class DocumentsReader(DataSourceReader):
     storage: tuple[tuple[str, str], ...] = ()
 
     def partitions(self) -> list[DocumentsPartition]:
-        """Spread the files so that the partitions weigh about the same, heaviest file first."""
+        """List the files and spread them, heaviest first, over partitions of about equal weight."""
         storage = dict(self.storage)
         files = [file for path in self.paths for file in (_objects(path, storage) if is_uri(path) else _files(path))]
         total = sum(_cost(file) for file in files)
@@ -91,7 +91,7 @@ class DocumentsReader(DataSourceReader):
         return [DocumentsPartition(tuple(sorted(part, key=lambda file: file.path))) for part in filled]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Hand out the rows of a partition."""
+        """Return the rows of a partition."""
         if not isinstance(partition, DocumentsPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         for start in range(0, len(partition.files), _BATCH_ROWS):
@@ -102,33 +102,33 @@ class DocumentsReader(DataSourceReader):
 
 @dataclass(frozen=True)
 class DocumentsSource(DataSource):
-    """``spark.read.format("documents").load(folder)``, once ``penstock.spark.register(spark)`` was called.
+    """The data source of ``spark.read.format("documents").load(folder)``, after ``penstock.spark.register(spark)``.
 
     Options:
-        path, paths: Folders, listed with all that is below them, or files; local paths, ``file:`` URIs, or URIs of
+        path, paths: Folders, which are listed recursively, or files; local paths, ``file:`` URIs, or URIs of object
             stores: ``s3://``, ``gs://``, ``abfs(s)://``, ``hdfs://``.
-        storage.NAME: An option of the store, ``storage.endpoint`` for instance; ``docs/objects.md`` lists them.
-        targetPartitionBytes: The bytes of files that one task should get, 64 MiB by default. A file is never divided.
-        minPartitions: How many tasks there should be at least, as far as there are files; by default the number of the
+        storage.NAME: An option of the store, for example ``storage.endpoint``; ``docs/objects.md`` lists them.
+        targetPartitionBytes: How many bytes of files one task should get, 64 MiB by default. A file is never divided.
+        minPartitions: The minimum number of tasks, but no more than there are files; by default the number of the
             driver's cores.
 
-    Columns: ``path`` (a URI in a store; a ``file:`` URI where a name is not UTF-8), ``document`` (the path relative to
-    the folder, with ``/``; the base name of a file that was named itself), ``length`` in bytes, ``modified``.
+    Columns: ``path`` (a URI for an object in a store; a ``file:`` URI if a name is not UTF-8), ``document`` (the path
+    relative to the folder, with ``/``; for a file named directly its base name), ``length`` in bytes, ``modified``.
     """
 
     options: MutableMapping[str, str]
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name to pass to ``format``."""
         return "documents"
 
     def schema(self) -> StructType:
-        """The four columns."""
+        """Return the four columns."""
         return from_arrow_schema(ARROW_SCHEMA)
 
     def reader(self, schema: StructType) -> DocumentsReader:
-        """Check the options; nothing is listed yet."""
+        """Check the options and return a reader; the files are not listed yet."""
         if schema != self.schema():
             raise SparkError(f"the data source documents has the columns {', '.join(ARROW_SCHEMA.names)} and no others")
         storage = {
@@ -143,7 +143,7 @@ class DocumentsSource(DataSource):
 
 
 def _paths(options: Mapping[str, str], storage: Mapping[str, str]) -> list[str]:
-    # Spark hands over what load() takes as `path`, or as `paths`, a JSON array, where it takes several.
+    # Spark passes the argument of load() as `path`, or several of them as `paths`, a JSON array.
     given: list[str] = json.loads(options["paths"]) if "paths" in options else []
     if "path" in options:
         given.append(options["path"])
@@ -157,7 +157,7 @@ def _paths(options: Mapping[str, str], storage: Mapping[str, str]) -> list[str]:
         local = from_option(path)
         if not os.path.lexists(local):
             raise SparkError(f"the data source documents is to list {path}, which does not exist")
-        # Relative paths are relative to the driver's folder, which executors do not have.
+        # Relative paths refer to the driver's working directory, which executors do not share.
         paths.append(str(Path(local).absolute()))
     return paths
 

@@ -1,8 +1,8 @@
-"""What goes into ``mapInArrow``: taking documents apart, and putting them together.
+"""Functions for ``mapInArrow`` that split documents into parts and reassemble them.
 
-Both are objects that hold options and nothing else, so they travel to the workers by any pickle. Nothing native is
-opened before a worker sees the first row, and the runtime of the Rust core belongs to the process that uses it, so a
-worker may be forked at any time.
+Both are objects that hold only options, so any pickler can send them to the workers. No native resource is opened
+before a worker sees the first row, and the runtime of the Rust core belongs to the process that uses it, so a worker
+may be forked at any time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 __all__ = ["Dehydrate", "Rehydrate", "dehydrate", "redeem", "rehydrate"]
 
 _MAX_TEXT = 64 << 20
-# Values of Spark end at 2 GiB.
+# Spark limits a value to 2 GiB.
 _MAX_CONTENT = (1 << 31) - (1 << 16)
 
 
 @dataclass(frozen=True)
 class Dehydrate:
-    """Takes the documents of a column ``path`` apart; made by ``dehydrate``.
+    """A function for ``mapInArrow`` that splits the documents named in a column ``path``; created by ``dehydrate``.
 
-    Each attempt of a task is a PipeStream session of its own, closed before the last rows are given out. One that fails
-    or is stopped early is aborted, and Spark's next attempt sends its documents again; results and receipts name only
-    the session of the attempt that ended.
+    Each attempt of a task has its own PipeStream session, which is closed before the last rows are returned. The
+    session of an attempt that fails or is stopped early is aborted, and Spark's next attempt sends its documents again;
+    results and receipts name only the session of the attempt that succeeded.
     """
 
     sink: str
@@ -68,11 +68,11 @@ class Dehydrate:
 
     @property
     def peer(self) -> "Peer":
-        """The server of the sink, or the store that the sink is."""
+        """The server of the sink, or the object store if the sink is a URI."""
         from penstock.spark._peer import Peer
 
         trust = (self.fingerprint, self.ca, self.system_ca, self.cert, self.key)
-        # What an earlier session has set aside is taken up again, which needs layer 2 as a policy does.
+        # Redeeming parts that an earlier session deferred needs layer 2, as a policy does.
         layers = None if self.previous is None else 2
         return Peer(
             self.sink,
@@ -87,19 +87,20 @@ class Dehydrate:
 
     @property
     def has_claims(self) -> bool:
-        """Whether rows have a column ``claim``."""
+        """Whether rows have a column ``claim``, as they do with a policy and for `redeem`."""
         return self.policy is not None or self.redeems
 
     @property
     def schema(self) -> StructType:
-        """The columns of its rows: ``PART_SCHEMA``, and with a policy ``claim string`` at the end.
+        """The columns of the rows: ``PART_SCHEMA``, followed by ``claim string`` if ``has_claims``.
 
-        That is the claim check of a part that is DEFERRED, or that came again under it, in 16 hex digits, else null.
+        ``claim`` is the claim check, in 16 hex digits, of a part that is DEFERRED or was sent again under its claim
+        check; otherwise it is null.
         """
         return from_arrow_schema(CLAIM_SCHEMA if self.has_claims else PART_SCHEMA)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take apart what the paths name; Spark calls this once for each attempt of a task."""
+        """Split the documents that the paths name. Spark calls this once for each attempt of a task."""
         from penstock.spark._dehydrate import take_apart
 
         return take_apart(self, batches)
@@ -107,17 +108,17 @@ class Dehydrate:
 
 @dataclass(frozen=True)
 class Rehydrate:
-    """Puts documents together from the rows of their parts; made by ``rehydrate``."""
+    """A function that reassembles documents from the rows of their parts; created by ``rehydrate``."""
 
     text: bool = True
     max_text: int = _MAX_TEXT
     order_by: str | None = None
 
     def __call__(self, *batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Put together what the rows describe; Spark calls this for each task, or for each group.
+        """Reassemble the documents that the rows describe. Spark calls this for each task, or for each group.
 
-        There is exactly one argument. It has no name because ``applyInArrow`` counts the names, ``self`` among them,
-        and takes a function of two for one that wants the group's key as well.
+        Exactly one argument is accepted. It is variadic because ``applyInArrow`` counts the named parameters, including
+        ``self``, and passes the group's key as well to a function with two.
         """
         from penstock.spark._rehydrate import put_together
 
@@ -148,39 +149,47 @@ def dehydrate(
     header_key_file: str | None = None,
     session_limits: SessionLimits | None = None,
 ) -> Dehydrate:
-    """Make a function for ``mapInArrow`` that takes documents apart and sends every part to a sink.
+    """Create a function for ``mapInArrow`` that splits documents and sends every part to a sink.
 
-    It reads the columns ``path`` (a local path, a ``file:`` URI, or the URI of an object, read in the task) and, where
-    there are some, ``document`` (its name in receipts), ``doc_id`` (its UUID) and ``owner`` (as in ``PART_SCHEMA``). It
-    gives ``PART_SCHEMA``: for each document a row, then one for each part, depth first, in the order of the input.
+    The function reads the column ``path`` (a local path, a ``file:`` URI, or the URI of an object, opened in the task)
+    and, if present, the columns ``document`` (the name in receipts), ``doc_id`` (the document's UUID) and ``owner`` (as
+    in ``PART_SCHEMA``). It returns rows of ``PART_SCHEMA``: for each document one row for the document itself, then one
+    for each part, depth first, in the order of the input.
 
     Args:
-        sink: ``host:port`` of a PipeStream server; or a URI, ``s3://bucket/prefix``, where each task writes by itself.
-        fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it, to trust just this one.
+        sink: ``host:port`` of a PipeStream server, or a URI, ``s3://bucket/prefix``, to which tasks write directly.
+        fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it; only this certificate is
+            trusted. A server needs exactly one of ``fingerprint``, ``ca`` and ``system_ca``, a URI none of them.
         ca: A file of certificates (PEM) to trust instead; like ``cert`` and ``key`` it is read on the executors.
         system_ca: Trust the certificates of the machine instead.
-        cert: The client's certificate (PEM file); ``key`` has its private key.
-        key: See ``cert``.
-        mtu: The largest UDP payload that is tried on the path, 1,200 to 9,000 bytes; the default is `Session`'s.
-        receipts: A folder that all executors share, or a URI; each document gets a receipt there, ``KEY.json``.
-        previous: A folder or a URI of earlier receipts of the same sink, the same as ``receipts`` for instance. Of each
-            document in them only parts are sent that are new, changed, or not COMPLETE; DEFERRED ones are redeemed.
-        root: The folder that names are relative to where there is no column ``document``; else their last part counts.
-        limits: What a document may cost; the defaults of ``penstock.documents.Limits``.
-        in_flight: How many documents of a task are sent before the first of them is settled.
-        text: Whether rows have the texts of parts. Without, only parts of mails have one: no content tells its charset.
-        max_content: The largest part in bytes whose content its row has; the others' is null, and in the sink.
-        storage: Options of the store for all URIs; by default the environment of the executors says it all.
-        privacy: What headers do not tell; its key is read on the executors. By default they tell names and types.
-        policy: What becomes of parts that fail, and of their containers: a `penstock.pipestream.CompletionPolicy` or
-            its text, ``"quorum:0.8,on-failure=retry"``; then rows are those of `Dehydrate.schema`.
-        owner: Whose documents are that have none in a column ``owner``.
-        header_key_file: A file, read on the executors, with the key that seals headers, as the server has it.
-        session_limits: What the server may make a task do, and what a sink that is a URI may be made to do; the
-            defaults of ``penstock.pipestream.Limits``.
+        cert, key: The client's certificate and its private key (PEM files).
+        mtu: The largest UDP payload to probe on the path, 1,200 to 9,000 bytes; the default is that of `Session`.
+        receipts: A folder that all executors share, or a URI; each document's receipt is written there, ``KEY.json``.
+        previous: A folder or a URI with earlier receipts of the same sink, for example the same as ``receipts``. Of
+            each document found there only parts that are new, changed or not COMPLETE are sent; DEFERRED parts are
+            redeemed.
+        root: The folder to which names are relative if there is no column ``document``; a document outside it is named
+            by the last component of its path.
+        limits: Bounds on what a document may cost; by default those of ``penstock.documents.Limits``.
+        in_flight: How many documents of a task may be sent before the first of them is settled.
+        text: Whether rows include the text of parts; parts of mails always do: their content states no charset.
+        max_content: The largest part, in bytes, whose content is included in its row; the content of larger parts is
+            null there and only in the sink.
+        storage: Options of the object store, for all URIs; by default the environment of the executors is used.
+        privacy: What headers must not reveal: by default names and types are in them. Its key is read on executors.
+        policy: How parts that fail are handled, and their containers: a `penstock.pipestream.CompletionPolicy` or its
+            text form, ``"quorum:0.8,on-failure=retry"``. The rows then have the columns of `Dehydrate.schema`.
+        owner: The owner of documents that have none in a column ``owner``.
+        header_key_file: A file, read on the executors, with the key that seals headers; the server needs the same key.
+        session_limits: Bounds on what the server may make a task do and, if the sink is a URI, on what the task may
+            make its own server do; by default those of ``penstock.pipestream.Limits``.
+
+    Returns:
+        The function; it holds only options and can be pickled.
 
     Raises:
-        SparkError: An option is wrong, here on the driver.
+        SparkError: An option is invalid; raised on the driver.
+
     >>> dehydrate("127.0.0.1:4433", fingerprint="ab" * 32).in_flight
     8
     """
@@ -225,21 +234,22 @@ def _privacy(privacy: Privacy | None) -> Privacy | None:
 
 
 def redeem(sink: str, *, receipts: str, **options: Any) -> Dehydrate:
-    """Make a function for ``mapInArrow`` that takes up again what an earlier job had set aside, and completes receipts.
+    """Create a function for ``mapInArrow`` that sends the parts an earlier job deferred and completes its receipts.
 
-    It takes the same rows as `dehydrate`. A document whose receipt has parts that are DEFERRED is taken apart again;
-    their claim checks are redeemed, and these parts are sent, with whatever else is not COMPLETE there. The receipt
-    that replaces the earlier one names their new places, and rows are given of these documents. Other documents are not
-    even opened. A claim check that is not good any more does no harm: its part is sent like any other.
+    The function reads the same rows as that of `dehydrate`. A document whose receipt has DEFERRED parts is split again;
+    their claim checks are redeemed, and those parts are sent along with all others that are not COMPLETE in the
+    receipt. The new receipt, which replaces the earlier one, names their new places, and the rows of these documents
+    are returned. Other documents are not opened. A claim check that is no longer valid does no harm: its part is sent
+    like any other.
 
     Args:
         sink: ``host:port`` of the PipeStream server that has the earlier sessions.
-        receipts: The folder or the URI of the receipts of the earlier job; the new ones go there.
-        options: All others of `dehydrate` but ``previous``. ``root`` must be that of the earlier job, so that documents
-            have the same names.
+        receipts: The folder or the URI with the receipts of the earlier job; the new ones are written there.
+        options: All other options of `dehydrate` except ``previous``. ``root`` must be that of the earlier job, so that
+            documents have the same names.
 
     Raises:
-        SparkError: An option is wrong. Raised here, on the driver.
+        SparkError: An option is invalid; raised on the driver.
 
     Example:
         >>> from penstock.spark import redeem
@@ -305,24 +315,25 @@ def _check_sink(given: Dehydrate) -> None:
 
 
 def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | None = None) -> Rehydrate:
-    """Make a function that puts documents together: a row of ``COMPOSITE_SCHEMA`` for each.
+    """Create a function that reassembles documents: it returns one row of ``COMPOSITE_SCHEMA`` for each.
 
-    It takes the rows of ``dehydrate``. For ``mapInArrow`` a document's rows must be in one partition, in the order in
-    which they were given: behind ``dehydrate`` they are. After a shuffle they are in no order, so for
-    ``groupBy("key").applyInArrow`` number them first, with ``monotonically_increasing_id`` right behind ``dehydrate``,
-    and name that column in ``order_by``.
+    The function reads the rows that ``dehydrate`` returned. With ``mapInArrow``, a document's rows must be in one
+    partition and in their original order, as they are directly after ``dehydrate``. A shuffle loses that order: for
+    ``groupBy("key").applyInArrow``, first number the rows with ``monotonically_increasing_id`` directly after
+    ``dehydrate``, and pass the name of that column as ``order_by``.
 
-    ``parts`` counts the rows below the document, ``failed`` those of them that are FAILED, ``tree`` has one element for
+    ``parts`` counts the rows below the document, ``failed`` those of them that are FAILED; ``tree`` has one element for
     each, depth first, and ``content_root`` is that of the document's receipt.
 
     Args:
-        text: Whether composites have text: ``text``, the texts of all parts in order, and that of each in ``tree``.
-        max_text: How many characters of text a composite may have. What lies beyond is left out, of ``tree`` as well,
-            and ``text_cut`` says so; the rows of the parts have it all.
-        order_by: The column that the rows of a group are sorted by.
+        text: Whether composites have text: ``text`` joins the texts of all parts in order, and each element of ``tree``
+            has that of its part.
+        max_text: How many characters of text a composite may have, 64 Mi by default. Text beyond that is omitted, also
+            from ``tree``, and ``text_cut`` is true; the rows of the parts keep all of it.
+        order_by: The column by which the rows of a group are sorted.
 
     Raises:
-        SparkError: An option is wrong.
+        SparkError: An option is invalid.
 
     Example:
         >>> from penstock.spark import rehydrate
@@ -342,7 +353,7 @@ def _checked(option: str, check: Callable[[str], str], value: str) -> str:
 
 
 def _absolute(option: str | None) -> str | None:
-    # A relative path is relative to the driver's folder, which the workers do not have.
+    # A relative path refers to the driver's working directory, which the workers do not share.
     return None if option is None else str(Path(from_option(option)).absolute())
 
 

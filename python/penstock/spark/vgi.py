@@ -1,4 +1,4 @@
-"""Batches of Spark through a worker of vgi: a function in another process, interpreter, language or on a GPU.
+"""Send Spark's batches through a vgi worker: a function in another process, interpreter or language, or on a GPU.
 
 ::
 
@@ -34,12 +34,12 @@ __all__ = ["VgiMap", "vgi_map"]
 _log = logging.getLogger("penstock.spark.vgi")
 
 _SEGMENT = 64 << 20
-"""Bytes of shared memory beside each worker: a batch of Spark's usual 10,000 rows, there and back."""
+"""Bytes of shared memory for each worker: enough for a batch of Spark's usual 10,000 rows in both directions."""
 
 
 @dataclass(frozen=True)
 class VgiMap:
-    """A function for ``DataFrame.mapInArrow`` that a worker of vgi does; ``vgi_map`` makes it."""
+    """A function for ``DataFrame.mapInArrow`` that runs in a vgi worker; created by ``vgi_map``."""
 
     worker: tuple[str, ...]
     method: str
@@ -55,7 +55,7 @@ class VgiMap:
     logs: WorkerLogs | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the worker's answer to each batch of a task."""
+        """Return the worker's answer to each batch of a task."""
         with _Task(self) as task:
             for batch in batches:
                 yield task.answer(batch)
@@ -63,7 +63,14 @@ class VgiMap:
     def over(
         self, frame: "DataFrame", schema: str, *, barrier: bool = False, profile: "ResourceProfile | None" = None
     ) -> "DataFrame":
-        """Apply it to a frame. A resource profile says how many GPUs a task has: the worker sees just these."""
+        """Apply the function to a DataFrame.
+
+        Args:
+            frame: The rows that the worker receives.
+            schema: The columns of the result, as a DDL string.
+            barrier: Whether all tasks start together, as for ``mapInArrow``.
+            profile: A resource profile that says how many GPUs a task has; the worker sees only these.
+        """
         return frame.mapInArrow(self, schema, barrier, profile)
 
 
@@ -81,22 +88,33 @@ def vgi_map(
     max_idle: int = 4,
     idle_timeout: float = 60.0,
 ) -> VgiMap:
-    """Give a function for ``mapInArrow`` that sends each batch through a stream of a worker.
+    """Create a function for ``mapInArrow`` that sends each batch through an exchange stream of a worker.
 
-    ``worker`` is the command that starts one, as every node can run it; ``method`` an exchange stream of it, called
-    with ``arguments``. Those are texts, numbers, truth values and bytes, or anything that ``protocol`` declares.
+    Each Python worker of Spark keeps its vgi workers for the tasks that follow.
 
-    Each Python worker of Spark keeps its workers for the tasks that follow: ``max_idle`` of them, ``idle_timeout``
-    seconds long. ``shared_memory`` is how many bytes each has beside its pipe, None for none; where the system has
-    too little of it, all goes through the pipe.
+    A batch fails if the worker exits, the method raises an exception or the answer exceeds ``timeout``. The messages
+    that the method logs for its caller appear in the driver's log, in the logger ``penstock.spark.vgi``, once the task
+    has ended (with Spark Connect in the executor's log).
 
-    A worker that ends, an exception of the method, an answer that takes more than ``timeout`` seconds: with
-    ``on_failure="retry"`` the task fails, and Spark tries it again; with ``"row"`` the batch's rows come back with
-    nothing but the reason in ``error_column``, and the next batch has a new worker. ``schema`` is then what the method
-    gives, and the rows have the column of errors behind it, null for all that went well.
+    Args:
+        worker: The command that starts a worker, as a list; every node must be able to run it.
+        method: The worker's method, which must be an exchange stream.
+        arguments: The arguments of the method: values of type str, int, float, bool or bytes, or of any type that
+            ``protocol`` declares.
+        protocol: The worker's service, needed for arguments of other types.
+        on_failure: ``"retry"``: the task fails, and Spark retries it. ``"row"``: the rows of the batch are returned
+            with nulls and the reason in ``error_column``, and the next batch gets a new worker.
+        schema: The columns that the method returns; required for ``"row"``, whose rows have ``error_column`` after
+            them.
+        error_column: The name of the column for the reason, which is null in rows that succeeded.
+        timeout: Seconds to wait for an answer, None for no limit.
+        shared_memory: Bytes of shared memory that each worker has in addition to its pipe, None for none. If the system
+            has too little, all data goes through the pipe.
+        max_idle: How many idle workers each Python worker of Spark keeps.
+        idle_timeout: Seconds that an idle worker is kept.
 
-    What the method logs for its caller is in the log of the driver, below ``penstock.spark.vgi``, once its task is
-    done (with Spark Connect in that of the executor).
+    Raises:
+        SparkError: An option is invalid; raised on the driver.
 
     Example:
         >>> import sys
@@ -167,7 +185,7 @@ class _Task:
         return stream
 
     def _leave(self) -> None:
-        """Let go of the worker; one that is broken does not go back to the pool."""
+        """Release the worker; a broken one does not return to the pool."""
         self._stream = None
         done, self._open = self._open, ExitStack()
         try:
@@ -212,25 +230,25 @@ _LEVELS = {
 
 @lru_cache(maxsize=8)
 def _pool(_process: int, max_idle: int, idle_timeout: float, segment: int | None) -> "WorkerPool":
-    """Give the pool of this process: it outlives the task, and the next task finds its workers warm."""
+    """Return the pool of this process; it outlives the task, so the next task finds its workers warm."""
     from penstock.vgi import WorkerPool
 
     return WorkerPool(max_idle=max_idle, idle_timeout=idle_timeout, shm_size=segment)
 
 
 def _segment(wanted: int | None) -> int | None:
-    """Give how much shared memory a worker has; none where the system has not four times as much left."""
+    """Return how many bytes of shared memory a worker gets: none unless four times as much is free."""
     if wanted is None:
         return None
     try:
         return wanted if shutil.disk_usage("/dev/shm").free >= 4 * wanted else None  # noqa: S108 -- it is asked about
     except OSError:
-        # No such folder: a system that keeps its segments elsewhere.
+        # There is no such folder: this system keeps its segments elsewhere.
         return None
 
 
 def _command(worker: tuple[str, ...]) -> list[str]:
-    """Give the command, with the GPUs of this task alone in sight."""
+    """Return the command, with only this task's GPUs visible."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -241,7 +259,7 @@ def _command(worker: tuple[str, ...]) -> list[str]:
 
 
 def _service(options: VgiMap) -> type:
-    """Give the service: the protocol of the caller, or one that fits the arguments."""
+    """Return the service: the caller's protocol, or one made to fit the arguments."""
     from penstock.vgi import Stream
 
     if options.protocol is not None:
@@ -257,7 +275,7 @@ def _make_service(method: str, kinds: tuple[tuple[str, type], ...], returns: typ
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in kinds]
 
     def stream(self: object, **_: object) -> None:
-        """Stand for the worker's method."""
+        """Stand in for the worker's method."""
 
     made: Any = stream
     made.__name__ = method

@@ -1,4 +1,4 @@
-"""How far a running job, or a streaming query, is."""
+"""The progress of running jobs and streaming queries."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "ProgressListener", "QueryProgress", "progress"]
 
 _REMEMBERED = 1_000
-"""Jobs and stages; what Spark's tracker remembers by default."""
+"""How many jobs, and stages, are remembered: as many as Spark's tracker remembers by default."""
 _SETTLE_MILLISECONDS = 10_000
 
 
@@ -37,11 +37,11 @@ class _Tasks:
     """Tasks of the jobs that ran since `progress` was entered."""
 
     total: int = 0
-    """Of all stages that have begun."""
+    """Tasks of all stages that have started."""
     done: int = 0
-    """That came to their ends."""
+    """Tasks that have completed."""
     failed: int = 0
-    """Attempts that failed; Spark tries again."""
+    """Attempts that failed; Spark retries them."""
 
 
 class _Tracker(Protocol):
@@ -53,9 +53,9 @@ class _Tracker(Protocol):
 
 
 class _Classic:
-    """Asks the driver's status tracker about every job since it was made, by its number.
+    """Polls the driver's status tracker for every job that started after this object was created, by job number.
 
-    So those are seen, too, that begin and end between two looks. A stage stays known to the tracker after its end.
+    This also finds jobs that start and end between two polls, because the tracker still knows a stage after its end.
     """
 
     def __init__(self, context: "SparkContext") -> None:
@@ -64,7 +64,7 @@ class _Classic:
         self._scheduler = scala.dagScheduler()
         self._events = scala.listenerBus()
         self._next: int = self._scheduler.numTotalJobs()
-        # The tracker itself remembers no more by default.
+        # By default the tracker remembers no more jobs than this.
         self._open: deque[int] = deque(maxlen=_REMEMBERED)
         self._seen: dict[int, _Tasks] = {}
         self._past = _Tasks()
@@ -80,30 +80,30 @@ class _Classic:
         return _sum((self._past, *self._seen.values()))
 
     def _look(self, job: int) -> bool:
-        """Look at the stages of a job; say whether to look again."""
+        """Record the stages of a job; return whether it must be polled again."""
         info = self._tracker.getJobInfo(job)
         if info is None:
-            # The tracker has not heard of it yet.
+            # The job has not reached the tracker yet.
             return True
         for stage in info.stageIds:
             found = self._tracker.getStageInfo(stage)
-            # A stage whose output is there from an earlier job is skipped: it never begins.
+            # A stage whose output exists from an earlier job is skipped: it never starts.
             if found is not None and found.numActiveTasks + found.numCompletedTasks + found.numFailedTasks > 0:
                 self._seen[stage] = _Tasks(found.numTasks, found.numCompletedTasks, found.numFailedTasks)
         return info.status == "RUNNING"
 
     def settle(self) -> None:
-        """Wait until the tracker has heard of all that has happened: it is told through a queue."""
+        """Wait until the tracker has processed all events so far, which reach it through a queue."""
         with _going_down():
             self._events.waitUntilEmpty(_SETTLE_MILLISECONDS)
 
     def stop(self) -> None:
-        """There is nothing to take back."""
+        """Do nothing: there is no handler to remove."""
 
 
 @contextmanager
 def _going_down() -> Iterator[None]:
-    """Pass over what Spark says while it stops, which the block learns itself, and that its queue was too long."""
+    """Ignore the errors of a stopping Spark, which the block sees too, and of a queue that is not empty in time."""
     from py4j.protocol import Py4JError
 
     with suppress(Py4JError, PySparkException, OSError):
@@ -111,10 +111,10 @@ def _going_down() -> Iterator[None]:
 
 
 class _Connect:
-    """Is told by Spark Connect of the stages of each operation of this session.
+    """Collects the progress that Spark Connect reports for the stages of each operation of this session.
 
-    The server tells of an operation every two seconds (``spark.connect.progress.reportInterval``), and what it has to
-    tell when the results are there it leaves out. Attempts that failed are among the tasks that it calls completed.
+    The server reports every two seconds (``spark.connect.progress.reportInterval``) and sends no last report with the
+    results. It counts failed attempts among the completed tasks.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -127,7 +127,7 @@ class _Connect:
         with self._lock:
             for stage in stages or ():
                 if done and stage.num_completed_tasks == 0:
-                    # It was skipped: its output is there from an earlier job.
+                    # The stage was skipped: its output exists from an earlier job.
                     self._seen.pop((operation_id, stage.stage_id), None)
                 else:
                     done_tasks = min(stage.num_completed_tasks, stage.num_tasks)
@@ -138,7 +138,7 @@ class _Connect:
             return _sum(self._seen.values())
 
     def settle(self) -> None:
-        """All that it is told comes before the results."""
+        """Do nothing: all reports arrive before the results."""
 
     def stop(self) -> None:
         self._spark.removeProgressHandler(self._handle)
@@ -152,40 +152,40 @@ def _sum(tasks: Iterable[_Tasks]) -> _Tasks:
 
 
 def _tracker(spark: "SparkSession") -> _Tracker:
-    # A session of Spark Connect is of another class, whose module cannot be imported without grpcio.
+    # Compared by name: the module of the Spark Connect session cannot be imported without grpcio.
     if type(spark).__module__.startswith("pyspark.sql.connect."):
         return _Connect(spark)
     return _Classic(spark.sparkContext)
 
 
 class Progress:
-    """What `progress` has seen so far; safe to read at any time."""
+    """The figures that `progress` has collected so far; safe to read at any time."""
 
     __slots__ = ("_metrics", "_tasks")
 
     def __init__(self, metrics: SinkMetrics | None) -> None:
-        """Use `progress`."""
+        """Create the figures; use `progress` instead."""
         self._metrics = metrics
         self._tasks = _Tasks()
 
     @property
     def tasks(self) -> int:
-        """Tasks of the stages that have begun."""
+        """The number of tasks of all stages that have started."""
         return self._tasks.total
 
     @property
     def done(self) -> int:
-        """Tasks that came to their ends."""
+        """The number of tasks that have completed."""
         return self._tasks.done
 
     @property
     def failed_attempts(self) -> int:
-        """Attempts of tasks that failed; Spark Connect does not say, so 0 there."""
+        """The number of task attempts that failed; always 0 with Spark Connect, which does not report them."""
         return self._tasks.failed
 
     @property
     def arrived(self) -> Arrived | None:
-        """What the sinks have received since the block was entered; None where their metrics are not known."""
+        """What the sinks have received since the block was entered; None if no metrics were named."""
         return None if self._metrics is None else self._metrics.arrived
 
     def _update(self, tasks: _Tasks) -> str:
@@ -205,24 +205,25 @@ def progress(
     name: str = "Spark",
     console: Console | None = None,
 ) -> Iterator[Progress]:
-    """Show how far the jobs are that run while the block does: a bar on a terminal, elsewhere a line every 5 seconds.
+    """Show the progress of the jobs that run within the block: a bar on a terminal, else a line every 5 seconds.
 
-    With Spark Connect the server tells of tasks every two seconds (``spark.connect.progress.reportInterval``) and of
-    nothing between its last report and the results, so the last figures may be short, and 0 of what is quicker.
+    With Spark Connect the server reports tasks every two seconds (``spark.connect.progress.reportInterval``) and
+    nothing between its last report and the results. The last figures may therefore be too low, and those of a quicker
+    operation 0.
 
     Args:
-        spark: The session, classic or of Spark Connect.
+        spark: The session, classic or Spark Connect.
         metrics: ``HOST:PORT`` of the sinks' metrics (``penstock pipestream serve --metrics``), one or several. With
-            them, parts, bytes, failures and rates are shown as they have arrived. Whatever else the sinks receive
-            meanwhile is among them.
-        name: What stands before the bar.
-        console: Where it is shown; by default stderr.
+            them, the parts, bytes, failures and rates that have arrived are shown, including all other data that the
+            sinks receive meanwhile.
+        name: The label in front of the bar.
+        console: The console to write to; by default stderr.
 
     Yields:
-        The figures, for whoever shows them otherwise.
+        The figures, for callers that display them differently.
 
     Raises:
-        OSError: Where metrics do not answer when the block is entered; later failures are passed over.
+        OSError: The metrics do not answer when the block is entered; later failures are ignored.
 
     Example:
         >>> with progress(spark, metrics="127.0.0.1:9090"):  # doctest: +SKIP
@@ -250,30 +251,30 @@ def progress(
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """One micro-batch of a streaming query, as `ProgressListener` gives it."""
+    """One micro-batch of a streaming query, as reported by `ProgressListener`."""
 
     query: str
-    """The query's ID, which it keeps over restarts."""
+    """The query's ID, which stays the same across restarts."""
     name: str | None
-    """Its name, if it has one."""
+    """The query's name; None if it has none."""
     batch: int
     """The batch's number."""
     time: str
-    """When the batch began, RFC 3339 in UTC."""
+    """When the batch started, in RFC 3339 format, UTC."""
     seconds: float
-    """How long it took."""
+    """How many seconds the batch took."""
     rows: int
-    """Rows that it read."""
+    """The number of rows that it read."""
     rows_per_second: float
-    """Rows that it processed in a second."""
+    """The number of rows that it processed per second."""
     sources: tuple[str, ...]
-    """What it reads from, in Spark's words."""
+    """The sources that it reads, as Spark describes them."""
     sink: str
-    """What it writes to, in Spark's words."""
+    """The sink that it writes to, as Spark describes it."""
 
 
 class ProgressListener(StreamingQueryListener):
-    """Tells of each micro-batch of a session's streaming queries: to a callable, as JSON lines, as a bar.
+    """Reports each micro-batch of a session's streaming queries: to a callable, as JSON lines, or as a bar.
 
     >>> batches = []
     >>> listener = ProgressListener(batches.append)
@@ -291,12 +292,12 @@ class ProgressListener(StreamingQueryListener):
         json_lines: IO[str] | None = None,
         console: Console | None = None,
     ) -> None:
-        """Say where it goes; with nothing named, to a bar for each query on stderr, if that is a terminal.
+        """Choose where batches are reported; by default as a bar for each query on stderr, if that is a terminal.
 
         Args:
-            each: Is called for each batch, in a thread of Spark's. What it raises is Spark's to log.
-            json_lines: A text file that gets a line for each batch, with the fields of `QueryProgress`.
-            console: Where a line for each query is kept up to date, with batches, rows and rate.
+            each: Called for each batch, in one of Spark's threads. Spark logs the exceptions that it raises.
+            json_lines: A text file to which a line is written for each batch, with the fields of `QueryProgress`.
+            console: A console that shows a line for each query, updated with its batches, rows and rate.
         """
         super().__init__()
         if each is None and json_lines is None and console is None and sys.stderr.isatty():
@@ -310,29 +311,29 @@ class ProgressListener(StreamingQueryListener):
         self._bars: dict[str, _QueryBar] = {}
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the end has been told of every query of which anything was told, so that nothing more comes.
+        """Wait until the end of every query reported so far has been reported, so that no more events arrive.
 
-        ``query.awaitTermination()`` may return earlier, and with Spark Connect ``removeListener`` must not be called
-        while something comes: the client of PySpark 4.3 and earlier may then wait for ever (SPARK-59623).
+        ``query.awaitTermination()`` may return earlier. With Spark Connect ``removeListener`` must not be called while
+        events arrive: the client of PySpark 4.3 and earlier may then wait indefinitely (SPARK-59623).
 
         Args:
-            timeout: For how many seconds; by default for ever.
+            timeout: Seconds to wait; by default indefinitely.
 
         Returns:
-            Whether they have all ended.
+            Whether all queries have ended.
         """
         with self._ended:
             return self._ended.wait_for(lambda: not self._running, timeout)
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802 - Spark's name
-        """Begin a bar."""
+        """Start a bar for the query."""
         with self._lock:
             self._running.add(str(event.runId))
             if self._console is not None:
                 self._bars[str(event.runId)] = _QueryBar(self._console, event.name or str(event.id))
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
-        """Tell of a batch."""
+        """Report a batch."""
         batch = event.progress
         found = QueryProgress(
             query=str(batch.id),
@@ -346,7 +347,7 @@ class ProgressListener(StreamingQueryListener):
             sink=batch.sink.description,
         )
         with self._lock:
-            # It may have begun before anybody listened.
+            # The query may have started before the listener was added.
             self._running.add(str(batch.runId))
             if self._json_lines is not None:
                 self._json_lines.write(json.dumps(asdict(found)) + "\n")
@@ -358,10 +359,10 @@ class ProgressListener(StreamingQueryListener):
             self._each(found)
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
-        """Nothing has come: there is nothing to tell."""
+        """Do nothing: an idle query has no batch to report."""
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
-        """End a bar."""
+        """End the bar of the query."""
         with self._ended:
             bar = self._bars.pop(str(event.runId), None)
             if bar is not None:
@@ -371,7 +372,7 @@ class ProgressListener(StreamingQueryListener):
 
 
 def _finite(rate: float) -> float:
-    # Of a batch that took no time Spark says NaN or infinity, which JSON has no word for.
+    # For a batch that took no time Spark reports NaN or infinity, which JSON cannot represent.
     return rate if 0 <= rate < float("inf") else 0.0
 
 

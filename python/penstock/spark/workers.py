@@ -1,7 +1,7 @@
-"""What the executors of a running session have: asked of them, not assumed.
+"""Check which Python and which packages the executors of a running session have.
 
-The probe travels as its source does, by value, and imports penstock only where it runs. So an executor without penstock
-is a finding, and not a task that fails.
+The probe is pickled by value and imports penstock only where it runs. An executor without penstock is therefore
+reported, and its task does not fail.
 """
 
 import platform
@@ -25,31 +25,34 @@ _MOST_TASKS = 10_000
 
 @dataclass(frozen=True)
 class Worker:
-    """The Python of an executor, as ``check_workers`` found it."""
+    """The Python of an executor, as found by ``check_workers``."""
 
     host: str
-    """The name that the machine gives itself."""
+    """The host name of the machine, as the machine itself reports it."""
     executable: str
-    """The path of its Python."""
+    """The path of the Python interpreter."""
     python: str
-    """Its version, as ``3.11.7``."""
+    """The version of Python, for example ``3.11.7``."""
     penstock: str | None
-    """The version of penstock; None where it is not installed."""
+    """The version of penstock; None if it is not installed."""
     pyarrow: str
     """The version of pyarrow."""
     problem: str | None
-    """Why penstock would not work there; None where it would."""
+    """Why penstock would not work there; None if it would."""
 
 
 def check_workers(spark: "SparkSession", *, tasks: int = 64) -> list[Worker]:
-    """Run a small job that tells which Python, penstock and pyarrow the executors have; one entry for each Python.
+    """Run a small job that finds out which Python, penstock and pyarrow the executors have.
 
-    It works on classic sessions and on those of Spark Connect, and needs penstock on the driver only. Spark decides
-    where tasks run: an executor that gets none is not in the list.
+    This works with classic and Spark Connect sessions and needs penstock only on the driver. Spark decides where tasks
+    run: an executor that gets no task is not in the list.
 
     Args:
         spark: A running session.
-        tasks: How many tasks to run, each of a moment; at least as many as the cluster has cores for tasks.
+        tasks: How many short tasks to run; use at least as many as the cluster has cores for tasks.
+
+    Returns:
+        One entry for each distinct Python, sorted by host and executable.
 
     Raises:
         SparkError: ``tasks`` is not between 1 and 10,000.
@@ -88,7 +91,7 @@ def _problem(python: str, penstock: str | None, failure: str | None, driver: str
 
 
 def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function for ``mapInArrow``: a nested one, which pickling sends by value."""
+    """Return the function for ``mapInArrow``; it is nested so that it is pickled by value."""
 
     def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import platform

@@ -1,7 +1,7 @@
-"""Arrow functions in other processes: a drop-in for ``vgi_rpc`` on a Rust core.
+"""Arrow functions in other processes: a drop-in replacement for ``vgi_rpc`` on a Rust core.
 
-A service is a ``typing.Protocol``; its methods are called over pipes and sockets, and take and give Arrow. Code that
-was written for ``vgi_rpc`` runs after ``from penstock import vgi as vgi_rpc``.
+A service is a ``typing.Protocol``. Its methods are called over pipes, sockets and HTTP; their arguments and results
+travel as Arrow. Code written for ``vgi_rpc`` runs after ``from penstock import vgi as vgi_rpc``.
 """
 
 from penstock.vgi.external import (

@@ -1,4 +1,4 @@
-"""What an annotation of Python is in Arrow, and how its values get there and back (section 4).
+"""The Arrow types of Python annotations, and the conversion of their values (vgi-rpc, section 4).
 
 At the top level, as a parameter or a result, a dataclass is an Arrow IPC stream of its own in a binary column; inside
 another type it is a struct.
@@ -18,7 +18,7 @@ __all__ = ["ArrowType", "Codec", "Transient", "WireType", "codec", "is_optional"
 
 @dataclass(frozen=True)
 class ArrowType:
-    """Says which Arrow type an annotation has, in place of the usual one.
+    """The Arrow type of an annotation, in place of the default one: ``Annotated[T, ArrowType(...)]``.
 
     ```python
     >>> from typing import Annotated
@@ -36,7 +36,7 @@ class ArrowType:
 
 @dataclass(frozen=True)
 class Transient:
-    """Marks a field of a dataclass that stays here: it is never sent, and has its default on the other side.
+    """A mark for a dataclass field that is never sent; the other side uses the field's default.
 
     ```python
     >>> from dataclasses import dataclass
@@ -63,7 +63,10 @@ class WireType:
 
 @dataclass(frozen=True)
 class Codec:
-    """Takes values to what pyarrow takes and back. A side that is None changes nothing. None stays None."""
+    """The conversion of values for pyarrow and back.
+
+    A direction that is None needs no conversion. Callers skip the value None, which always stays None.
+    """
 
     to_wire: Callable[[Any], Any] | None = None
     from_wire: Callable[[Any], Any] | None = None
@@ -83,7 +86,7 @@ _SCALARS: Mapping[object, pa.DataType] = {
 
 
 def unwrap(annotation: object) -> tuple[object, tuple[object, ...]]:
-    """Take ``Annotated`` and ``NewType`` off: the type, and what was annotated to it."""
+    """Remove ``Annotated`` and ``NewType``, and return the type and its annotated metadata."""
     notes: tuple[object, ...] = ()
     while True:
         if get_origin(annotation) is Annotated:
@@ -96,7 +99,7 @@ def unwrap(annotation: object) -> tuple[object, tuple[object, ...]]:
 
 
 def optional_of(annotation: object) -> tuple[object, bool]:
-    """Give the type without ``| None``, and whether it was there."""
+    """Return the type without ``| None``, and whether it had that."""
     if get_origin(annotation) in (Union, types.UnionType):
         arms = get_args(annotation)
         others = [arm for arm in arms if arm is not type(None)]
@@ -106,22 +109,22 @@ def optional_of(annotation: object) -> tuple[object, bool]:
 
 
 def is_optional(annotation: object) -> bool:
-    """Whether None is a value of it."""
+    """Return whether None is a value of the annotation."""
     plain, _ = unwrap(annotation)
     return optional_of(plain)[1] or plain is type(None)
 
 
 def is_dataclass_type(annotation: object) -> bool:
-    """Whether it is a dataclass that Arrow can carry."""
+    """Return whether the annotation is a dataclass with an Arrow schema."""
     return isinstance(annotation, type) and hasattr(annotation, "ARROW_SCHEMA")
 
 
 def wire_type(annotation: object, *, top: bool) -> WireType:
-    """Give the Arrow type of an annotation; TypeError where there is none."""
+    """Return the Arrow type of an annotation; raise TypeError if it has none."""
     plain, notes = unwrap(annotation)
     for note in notes:
         if isinstance(note, ArrowType):
-            # Declared non-null also where None is a value of the type, as the contract says.
+            # Declared non-null even if None is a value of the type, as in vgi_rpc.
             return WireType(note.arrow_type, nullable=False)
     plain, nullable = optional_of(plain)
     if nullable:
@@ -140,7 +143,7 @@ def _arrow_type(plain: object, *, top: bool) -> pa.DataType:
         return pa.list_(wire_type(arguments[0], top=False).arrow)
     if origin is dict and len(arguments) == 2:
         return pa.map_(wire_type(arguments[0], top=False).arrow, wire_type(arguments[1], top=False).arrow)
-    # Not a look-up by hash: an annotation may be anything.
+    # Not a dict lookup, because an annotation may be unhashable.
     for scalar, arrow in _SCALARS.items():
         if plain is scalar:
             return arrow
@@ -153,10 +156,10 @@ def _arrow_type(plain: object, *, top: bool) -> pa.DataType:
 
 
 def codec(annotation: object, *, top: bool) -> Codec:
-    """Give what takes values of an annotation to Arrow and back."""
+    """Return the codec for values of an annotation."""
     try:
         return _cached_codec(annotation, top)
-    except TypeError:  # an annotation that has no hash
+    except TypeError:  # The annotation is unhashable.
         return _make_codec(annotation, top)
 
 
@@ -167,7 +170,7 @@ def _cached_codec(annotation: object, top: bool) -> Codec:
 
 def _make_codec(annotation: object, top: bool) -> Codec:
     plain = optional_of(unwrap(annotation)[0])[0]
-    # NewType and Annotated may stand inside ``| None`` too.
+    # NewType and Annotated may also occur inside ``| None``.
     plain = unwrap(plain)[0]
     if isinstance(plain, type) and issubclass(plain, Enum):
         return _enum_codec(plain)
@@ -197,7 +200,7 @@ def _enum_codec(kind: type[Enum]) -> Codec:
         except KeyError:
             pass
         try:
-            # The reference's fallback, for peers that send values.
+            # The same fallback as in vgi_rpc, for peers that send values instead of names.
             return kind(name)
         except ValueError:
             raise ValueError(f"{name!r} is no member of {kind.__name__}: {', '.join(kind.__members__)}") from None
@@ -215,7 +218,7 @@ def _dataclass_codec(kind: Any, top: bool) -> Codec:
         return data
 
     def from_wire(value: Any) -> Any:
-        # A dataclass in a struct and one in a binary column are told apart by what comes.
+        # The received value tells a binary column (bytes) from a struct (a dict).
         return kind.deserialize_from_bytes(value) if isinstance(value, bytes) else kind._from_row(value)
 
     return Codec(to_bytes if top else to_struct, from_wire)

@@ -1,4 +1,4 @@
-"""What a docstring says of parameters, in the styles of Google, NumPy and Sphinx."""
+"""The documentation of parameters in docstrings of the Google, NumPy and Sphinx styles."""
 
 import re
 
@@ -11,7 +11,7 @@ _SPHINX = re.compile(r"^:param\s+(?:[\w\[\], |.]+\s+)?(\w+)\s*:\s*(.*)$")
 
 
 def parameter_docs(doc: str | None, names: set[str]) -> dict[str, str]:
-    """Give what ``doc``, as inspect.getdoc cleans it, says of those parameters."""
+    """Return the documentation of the named parameters in ``doc``, a docstring cleaned by inspect.getdoc."""
     found: dict[str, list[str]] = {}
     inside, current, depth = False, "", 0
     for line in (doc or "").splitlines():

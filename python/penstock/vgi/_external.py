@@ -1,4 +1,4 @@
-"""A configuration of external batches as the core takes it."""
+"""Conversion of external-batch configurations for the core."""
 
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,7 +13,7 @@ __all__ = ["core_external", "core_uploads"]
 
 
 def core_external(config: "ExternalConfig | None") -> "_core.VgiExternal | None":
-    """Give the core's part; None where there is no configuration: pointers stay what they are then."""
+    """Return the core's configuration; None without a configuration, which leaves pointers as they are."""
     if config is None:
         return None
     from penstock.vgi.external import ServerExternalConfig, https_only_validator
@@ -22,7 +22,7 @@ def core_external(config: "ExternalConfig | None") -> "_core.VgiExternal | None"
     storage = config.storage if isinstance(config, ServerExternalConfig) else None
     compression = config.compression if isinstance(config, ServerExternalConfig) else None
     root = storage.folder if isinstance(storage, FileStorage) else None
-    # The default validator refuses private addresses; who has another one decides himself.
+    # The default validator implies that private addresses are rejected; a custom one decides for itself.
     guarded = config.url_validator is https_only_validator
     return _core.VgiExternal(
         config.fetch_config.fetcher(private=not guarded, root=root),
@@ -36,7 +36,10 @@ def core_external(config: "ExternalConfig | None") -> "_core.VgiExternal | None"
 
 
 def core_uploads(config: "ExternalConfig | None") -> "_core.VgiExternal | None":
-    """Give what puts requests elsewhere that a server finds too large: without a configuration, as the default says."""
+    """Return the core's configuration for uploading requests that are too large for a server.
+
+    Without a configuration it is that of a default ClientExternalConfig.
+    """
     from penstock.vgi.external import ClientExternalConfig
 
     return core_external(ClientExternalConfig() if config is None else config)

@@ -1,4 +1,4 @@
-"""Finds the service that a command line names."""
+"""Loading of the service that a command line names."""
 
 import inspect
 from importlib import import_module
@@ -11,10 +11,18 @@ __all__ = ["load_server"]
 
 
 def load_server(name: str, *, describe: bool, dialect: str | None) -> RpcServer:
-    """Give the server of ``MODULE:SERVICE``: an RpcServer, a function that makes one, or an implementation.
+    """Return a server for ``MODULE:SERVICE``: an RpcServer, a function that returns one, or an implementation.
 
-    An implementation is an object, or a class that needs no arguments. Its protocol is the one that it derives from,
-    else the one of its module that it has all methods of. VgiError where there is none.
+    An implementation is an object, or a class whose constructor needs no arguments. Its protocol is the one that it
+    derives from, else the only one in its module of which it has all methods.
+
+    Args:
+        name: The module and the service, ``MODULE:SERVICE``.
+        describe: Whether to answer ``__describe__`` even if the RpcServer does not.
+        dialect: The dialect; None keeps that of the RpcServer, else means the default.
+
+    Raises:
+        VgiError: If the name cannot be loaded, or its protocol cannot be determined.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:

@@ -1,4 +1,4 @@
-"""What the storages have in common: names of objects, and a store of the core for each process."""
+"""Code that the storages share: object names, and one core store per process."""
 
 import os
 import threading
@@ -14,25 +14,25 @@ __all__ = ["StorePool", "object_name", "upload", "upload_url"]
 
 
 class StorePool:
-    """The core's part of a storage. A fork makes its own."""
+    """The core's store of a storage. A forked process makes its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._store: tuple[int, _core.VgiStore] | None = None
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        """Survive a pickle, without the connections."""
+        """Support pickling, without the connections."""
         return type(self), ()
 
     def __eq__(self, other: object) -> bool:
-        """Be equal to any other: what is kept for later is no part of a value."""
+        """Return whether the other object is a pool too: its cached store is not part of a storage's value."""
         return isinstance(other, type(self))
 
     __hash__ = None  # type: ignore[assignment]
 
     def get(self, uri: str, options: Mapping[str, str | None], expiry: int) -> "_core.VgiStore":
         if self._store is not None and self._store[0] != os.getpid():
-            # The lock may have been held when the process was forked.
+            # The lock may have been held at the time of the fork.
             self.__init__()  # type: ignore[misc]
         with self._lock:
             if self._store is None:
@@ -42,16 +42,16 @@ class StorePool:
 
 
 def object_name(prefix: str, content_encoding: str | None = None) -> str:
-    """Give a new name, as the package has them."""
+    """Return a new object name, in the format of vgi_rpc."""
     return f"{prefix}{uuid.uuid4().hex}.arrow{'.zst' if content_encoding == 'zstd' else ''}"
 
 
 def upload(store: "_core.VgiStore", prefix: str, data: bytes, content_encoding: str | None) -> str:
-    """Put an object, and give the URL by which it is fetched."""
+    """Store an object, and return the URL for fetching it."""
     return store.upload(object_name(prefix, content_encoding), bytes(data), content_encoding)
 
 
 def upload_url(store: "_core.VgiStore", prefix: str, expiry: int) -> UploadUrl:
-    """Give the URLs of a new object."""
+    """Return the URLs for uploading and fetching a new object."""
     expires_at = datetime.now(UTC) + timedelta(seconds=expiry)
     return UploadUrl(*store.upload_url(object_name(prefix)), expires_at)

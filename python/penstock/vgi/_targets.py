@@ -1,4 +1,4 @@
-"""Calling a server by what it tells of itself, without the Python of its service: what the command line stands on."""
+"""Calls to a server by its description, without the Python code of its service; the command line uses them."""
 
 import contextlib
 import itertools
@@ -24,12 +24,18 @@ __all__ = ["Target", "open_target"]
 
 
 class Target:
-    """A server, and what it told of itself."""
+    """A server and its description."""
 
     def __init__(
         self, description: ServiceDescription, place: RpcTransport | str, trust: Mapping[str, Any] | None = None
     ) -> None:
-        """Call over a transport, or at a URL: ``trust`` is what ``http_connect`` takes of trust, and ``headers``."""
+        """Call over a transport or at a URL.
+
+        Args:
+            description: The description of the server.
+            place: The transport, or the URL.
+            trust: For a URL, the arguments of ``http_connect`` about trust, and ``headers``.
+        """
         self.description = description
         self._place, self._trust = place, trust or {}
 
@@ -40,10 +46,17 @@ class Target:
         rows: Iterable[Mapping[str, Any] | pa.RecordBatch],
         on_log: Any,
     ) -> Iterator[dict[str, Any]]:
-        """Call a method, and give its result or the rows of its stream; VgiError for a method that is not there.
+        """Call a method, and yield its result or the rows of its stream.
 
-        ``rows`` are what an exchange gets: batches, or rows that have a batch of their own each. A stream that gets
-        none is read as a producer.
+        Args:
+            method: The name of the method.
+            arguments: Its arguments by name.
+            rows: The input of an exchange: batches, or rows of which each becomes a batch. A stream without input is
+                read as a producer.
+            on_log: Called with each log message of the server; None drops them.
+
+        Raises:
+            VgiError: If the server has no such method, or the arguments or rows do not fit it.
         """
         about = self.description.methods.get(method)
         if about is None:
@@ -80,7 +93,7 @@ def _rows(
         while (item := stream.tick()) is not None:
             yield from (_shown(row) for row in item[0].to_pylist())
     elif first is not None:
-        # All batches of a stream have one schema: that of the first.
+        # All batches of a stream have the schema of the first one.
         began = _batch(first, None)
         for batch in itertools.chain([began], (_batch(each, began.schema) for each in given)):
             answer, _ = stream.exchange(batch, None)
@@ -139,7 +152,7 @@ def _fitting(field: pa.Field, value: Any) -> Any:
     if (pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)) and isinstance(value, str):
         value = value.encode()
     if pa.types.is_string(field.type) and not isinstance(value, str):
-        # What looked like a number on a command line.
+        # On a command line, the value looked like a number.
         value = str(value)
     try:
         array = pa.array([value], field.type)
@@ -149,7 +162,7 @@ def _fitting(field: pa.Field, value: Any) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """Give a value as JSON can say it; a dataclass is its fields."""
+    """Convert a value for JSON; a serialized dataclass becomes a dict of its fields."""
     if isinstance(value, dict):
         return {key: _shown(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -164,10 +177,11 @@ def _shown(value: Any) -> Any:
 
 @contextlib.contextmanager
 def open_target(target: str, trust: Mapping[str, Any] | None = None) -> Iterator[Target]:
-    """Connect to a server, and ask it what it has.
+    """Connect to a server and request its description.
 
-    A target is a URL, ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker; ``trust`` is for https:// and tcp:,
-    as ``http_connect`` has it, and may have ``headers`` for a URL.
+    Args:
+        target: A URL, ``unix:PATH``, ``tcp:HOST:PORT``, or the command of a worker.
+        trust: For https:// and tcp:, the arguments of ``http_connect`` about trust; for a URL also ``headers``.
     """
     if target.startswith(("http://", "https://")):
         yield Target(http_introspect(target, **(trust or {})), target, trust)
@@ -176,7 +190,7 @@ def open_target(target: str, trust: Mapping[str, Any] | None = None) -> Iterator
     try:
         description = introspect(transport)
         if trust:
-            # One conversation of TLS is one client of the core.
+            # A TLS session belongs to one client of the core, so calls need a new connection.
             transport.close()
             transport = _transport(target, trust)
         yield Target(description, transport)
@@ -213,5 +227,5 @@ def _transport(target: str, trust: Mapping[str, Any] | None) -> RpcTransport:
 
 
 def log_line(message: Message) -> str:
-    """Give a message as a line."""
+    """Return a log message as one line."""
     return f"{message.level.value}: {message.message}"

@@ -14,10 +14,10 @@ __all__ = ["AzureStorage"]
 
 @dataclass(frozen=True)
 class AzureStorage:
-    """Puts batches into a container of Azure.
+    """A storage of batches in a container of Azure Blob Storage.
 
-    Objects are not removed: let the container expire them. URLs are signed, and hold for ``presign_expiry_seconds``.
-    Credentials are those of the environment; ``storage={"account_key": KEY}`` is one of its own.
+    Objects are never removed: let the container expire them. URLs are signed, and valid for
+    ``presign_expiry_seconds``. Credentials come from the environment, or from ``storage={"account_key": KEY}``.
 
     ```python
     >>> from penstock.vgi import ServerExternalConfig
@@ -29,17 +29,17 @@ class AzureStorage:
     """
 
     container: str
-    """The container."""
+    """The name of the container."""
     prefix: str = "vgi-rpc/"
-    """What stands before the names of objects."""
+    """The prefix of object names."""
     presign_expiry_seconds: int = 3600
-    """Seconds that a URL holds."""
+    """Seconds for which a signed URL is valid."""
     account: str | None = None
     """The storage account; by default that of the environment."""
     endpoint_url: str | None = field(default=None, repr=False)
-    """Where the store is, if it is not Azure's."""
+    """The URL of the store, if it is not Azure's."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    """Further options of the store, as sinks take them."""
+    """Further options of the store, the same as those of sinks."""
     _pool: StorePool = field(default_factory=StorePool, init=False, repr=False, compare=False, hash=False)
 
     def _store(self) -> "_core.VgiStore":
@@ -47,9 +47,9 @@ class AzureStorage:
         return self._pool.get(f"az://{self.container}", options, self.presign_expiry_seconds)
 
     def upload(self, data: bytes, schema: pa.Schema, *, content_encoding: str | None = None) -> str:  # noqa: ARG002
-        """Put an IPC stream there, and give a URL by which it is fetched; ExternalLocationError where that fails."""
+        """Store an IPC stream, and return the URL for fetching it; raise ExternalLocationError if that fails."""
         return upload(self._store(), self.prefix, data, content_encoding)
 
-    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- it is who asks that has it
-        """Give the URLs of a new object."""
+    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- UploadUrlProvider has it
+        """Return the URLs for uploading and fetching a new object."""
         return upload_url(self._store(), self.prefix, self.presign_expiry_seconds)

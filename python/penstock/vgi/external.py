@@ -1,7 +1,7 @@
-"""Large batches through an object store (section 12): who puts them there, who fetches them, and what may be fetched.
+"""Large batches through an object store: storing, fetching, and the rules for URLs (vgi-rpc, section 12).
 
-``ServerExternalConfig`` says where a server puts batches above a size; ``ClientExternalConfig`` says what a caller
-fetches. Both go to ``external_location=``.
+``ServerExternalConfig`` configures where a server stores large batches; ``ClientExternalConfig`` configures what a
+client fetches. Pass either as ``external_location=``.
 """
 
 from collections.abc import Callable
@@ -30,15 +30,15 @@ __all__ = [
 
 
 class ExternalLocationError(RpcError, RuntimeError, ValueError):
-    """A batch could not be stored or fetched: its URL, its bytes or its size are not as they must be.
+    """A batch that could not be stored or fetched, for example because its URL is not allowed or it is too large.
 
-    The call or the stream is over; the connection serves the next one.
+    Its call or stream has ended; the connection serves the next one.
     """
 
 
 @runtime_checkable
 class ExternalStorage(Protocol):
-    """Where large batches are put. Yours may be any object with this method, which several threads may call.
+    """A storage of large batches: any object with this method, which several threads may call at the same time.
 
     ```python
     >>> import pyarrow as pa
@@ -53,16 +53,21 @@ class ExternalStorage(Protocol):
     """
 
     def upload(self, data: bytes, schema: pa.Schema, *, content_encoding: str | None = None) -> str:
-        """Store an IPC stream, coded as ``content_encoding`` says ("zstd" or None), and give the URL to fetch it.
+        """Store an IPC stream, and return the URL for fetching it.
 
-        Nobody removes it: let the store expire what is old.
+        Stored objects are never removed: let the store expire them.
+
+        Args:
+            data: The bytes of the stream, compressed if there is a ``content_encoding``.
+            schema: The schema of the batch.
+            content_encoding: "zstd", or None for an uncompressed stream.
         """
         ...
 
 
 @dataclass(frozen=True)
 class UploadUrl:
-    """Two URLs of one object that a caller may put somewhere.
+    """The URLs of an object that a caller may upload.
 
     ```python
     >>> from datetime import UTC, datetime
@@ -74,16 +79,16 @@ class UploadUrl:
     """
 
     upload_url: str
-    """Where it is put, by HTTP PUT."""
+    """The URL for uploading the object, by HTTP PUT."""
     download_url: str
-    """Where it is fetched."""
+    """The URL for fetching it."""
     expires_at: datetime
-    """Until when."""
+    """The time until which the URLs are valid."""
 
 
 @runtime_checkable
 class UploadUrlProvider(Protocol):
-    """Gives URLs to which callers may put what is too large for a request. Several threads may call it.
+    """A provider of URLs to which callers upload requests that are too large. Several threads may call it.
 
     ```python
     >>> from penstock.vgi import UploadUrlProvider
@@ -95,15 +100,15 @@ class UploadUrlProvider(Protocol):
     """
 
     def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:
-        """Give the URLs of a new object."""
+        """Return the URLs for uploading and fetching a new object."""
         ...
 
 
 def https_only_validator(url: str) -> None:
-    """Refuse URLs that are not https:// with a ValueError.
+    """Raise ValueError for a URL that is not https://.
 
-    As the validator of a configuration, where it is the default, it also means that no name may lead to a private
-    address; ``FetchConfig.allow_private_addresses`` says otherwise.
+    As the validator of a configuration, which is the default, it also means that no host may resolve to a private
+    address, unless ``FetchConfig.allow_private_addresses`` allows that.
 
     ```python
     >>> from penstock.vgi import https_only_validator
@@ -120,7 +125,7 @@ def https_only_validator(url: str) -> None:
 
 @dataclass(frozen=True)
 class Compression:
-    """How stored batches are compressed; one that would hardly be smaller is stored as it is.
+    """The compression of stored batches. A batch that would hardly shrink is stored uncompressed.
 
     ```python
     >>> from penstock.vgi import Compression
@@ -131,12 +136,12 @@ class Compression:
     """
 
     algorithm: Literal["zstd"] = "zstd"
-    """The coding; zstd is the only one."""
+    """The algorithm; "zstd" is the only one."""
     level: int = 3
-    """Its level, 1 to 22."""
+    """The level of zstd, 1 to 22."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no coding or no level."""
+        """Raise ValueError for an unknown algorithm or level."""
         if self.algorithm != "zstd":
             raise ValueError(f"the algorithm is 'zstd', not {self.algorithm!r}")
         if not 1 <= self.level <= 22:
@@ -145,7 +150,7 @@ class Compression:
 
 @dataclass(frozen=True)
 class ServerExternalConfig:
-    """What a server stores, and what it fetches for its callers.
+    """The configuration of a server's external batches: which it stores, and which of its callers' it fetches.
 
     ```python
     >>> from penstock.vgi import Compression, ServerExternalConfig
@@ -158,25 +163,25 @@ class ServerExternalConfig:
     """
 
     storage: ExternalStorage | None = None
-    """Where large batches are put; None: they stay on the wire."""
+    """The storage of large batches; with None, the default, they stay on the wire."""
     externalize_threshold_bytes: int = 1_048_576
-    """From so many bytes of its columns on a batch is put there. A caller over HTTP who has this puts requests above
-    it where the server says, if that takes uploads."""
+    """The size from which a batch is stored, in bytes of its columns. A client over HTTP with this configuration
+    uploads requests above this size, if the server provides upload URLs."""
     max_retries: int = 2
-    """How often more a fetch is tried that failed in a way that may pass: twice at most."""
+    """The most retries of a fetch after a transient failure; at most 2 are made."""
     retry_delay_seconds: float = 0.5
-    """Seconds before each."""
+    """Seconds before each retry."""
     fetch_config: FetchConfig = field(default_factory=FetchConfig)
-    """How something is fetched."""
+    """The limits and timeouts of a fetch."""
     compression: Compression | None = None
-    """How batches are compressed that are put there; None: not at all."""
+    """The compression of stored batches; with None, the default, they are not compressed."""
     url_validator: Callable[[str], None] | None = https_only_validator
-    """Raises ValueError for a URL that may not be used; None: all may."""
+    """A function that raises ValueError for a URL that may not be used; with None every URL may be used."""
 
 
 @dataclass(frozen=True)
 class ClientExternalConfig:
-    """What a caller fetches; where something is stored is the server's to say.
+    """The configuration of the external batches that a client fetches.
 
     ```python
     >>> from penstock.vgi import ClientExternalConfig, FetchConfig
@@ -187,14 +192,14 @@ class ClientExternalConfig:
     """
 
     max_retries: int = 2
-    """How often more a fetch is tried that failed in a way that may pass: twice at most."""
+    """The most retries of a fetch after a transient failure; at most 2 are made."""
     retry_delay_seconds: float = 0.5
-    """Seconds before each."""
+    """Seconds before each retry."""
     fetch_config: FetchConfig = field(default_factory=FetchConfig)
-    """How something is fetched."""
+    """The limits and timeouts of a fetch."""
     url_validator: Callable[[str], None] | None = https_only_validator
-    """Raises ValueError for a URL that may not be used; None: all may."""
+    """A function that raises ValueError for a URL that may not be used; with None every URL may be used."""
 
 
 ExternalLocationConfig = ServerExternalConfig
-"""The name that both had before; a caller may have it too."""
+"""The former name of both configurations; clients accept it too."""

@@ -1,4 +1,4 @@
-"""Fetching what URLs lead to, within limits of memory and time."""
+"""Fetching the objects at URLs, within limits of memory and time."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ _Key = tuple[bool, str | None]
 
 
 class _FetchPool:
-    """The fetchers of one configuration, which keep their connections. A fork makes its own."""
+    """The fetchers of one configuration, which keep their connections. A forked process makes its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,18 +23,18 @@ class _FetchPool:
         self._fetchers: dict[_Key, _core.VgiFetcher] = {}
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
-        """Survive a pickle, without the connections."""
+        """Support pickling, without the connections."""
         return type(self), ()
 
     def __eq__(self, other: object) -> bool:
-        """Be equal to any other: what is kept for later is no part of a value."""
+        """Return whether the other object is a pool too: its fetchers are not part of a configuration's value."""
         return isinstance(other, type(self))
 
     __hash__ = None  # type: ignore[assignment]
 
     def get(self, config: "FetchConfig", private: bool, root: str | None) -> "_core.VgiFetcher":
         if self._pid != os.getpid():
-            # The lock may have been held when the process was forked.
+            # The lock may have been held at the time of the fork.
             self.__init__()  # type: ignore[misc]
         with self._lock:
             found = self._fetchers.get((private, root))
@@ -51,7 +51,7 @@ class _FetchPool:
 
 @dataclass(frozen=True)
 class FetchConfig:
-    """How something is fetched. Its connections are kept until ``close``, or the end of its ``with`` block.
+    """The limits and timeouts of fetches. Connections are kept until ``close``, or the end of the ``with`` block.
 
     ```python
     >>> from penstock.vgi import FetchConfig
@@ -63,25 +63,25 @@ class FetchConfig:
     """
 
     parallel_threshold_bytes: int = 67_108_864
-    """From so many bytes on an object is fetched in parts that come side by side."""
+    """The size in bytes from which an object is fetched in parallel parts."""
     chunk_size_bytes: int = 8_388_608
-    """Bytes of a part."""
+    """The size of a part in bytes."""
     max_parallel_requests: int = 8
-    """Parts that come side by side."""
+    """The most parts that are fetched in parallel."""
     timeout_seconds: float = 60.0
-    """Seconds that one try may take."""
+    """The timeout of one attempt in seconds."""
     max_fetch_bytes: int = 268_435_456
-    """Bytes that an object may have, as it is stored and as it is inflated."""
+    """The most bytes of an object, both as stored and decompressed."""
     speculative_retry_multiplier: float = 2.0
-    """A part that takes so many times what half of them took is asked for once more; 0 is never."""
+    """A part is late, and requested a second time, after this multiple of the parts' median time; 0 means never."""
     max_speculative_hedges: int = 4
-    """Parts of an object that are asked for once more; 0 is all that are late."""
+    """The most parts of an object that are requested a second time; 0 means all late ones."""
     allow_private_addresses: bool | None = None
-    """Whether a URL may lead to this machine or into its network; None: where the validator is not the default one."""
+    """Whether a URL may lead to this machine or its network; None allows it unless the validator is the default one."""
     _pool: _FetchPool = field(default_factory=_FetchPool, init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Raise ValueError for values out of range."""
         for name in ("chunk_size_bytes", "max_parallel_requests", "timeout_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be more than 0, not {getattr(self, name)}")
@@ -95,28 +95,36 @@ class FetchConfig:
                 raise ValueError(f"{name} cannot be negative: {getattr(self, name)}")
 
     def fetcher(self, private: bool, root: str | PathLike[str] | None = None) -> "_core.VgiFetcher":
-        """Give the core's part; ``private`` is for a configuration that does not say."""
+        """Return the core's fetcher.
+
+        Args:
+            private: Whether private addresses are allowed if ``allow_private_addresses`` is None.
+            root: The folder below which ``file://`` URLs are allowed.
+        """
         allowed = private if self.allow_private_addresses is None else self.allow_private_addresses
         return self._pool.get(self, allowed, None if root is None else os.fspath(root))
 
     def close(self) -> None:
-        """Let go of the connections; whoever fetches again makes others."""
+        """Close the connections; later fetches open new ones."""
         self._pool.close()
 
     def __enter__(self) -> Self:
-        """Give this configuration."""
+        """Return this configuration."""
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the connections."""
         self.close()
 
 
 def fetch_url(url: str, config: FetchConfig) -> bytes:
-    """Give what is at a URL, inflated; ExternalLocationError where it cannot be had, or is larger than it may be.
+    """Return the bytes of the object at a URL, decompressed.
 
-    It is you who says the URL: private addresses are fetched unless ``allow_private_addresses`` is False.
+    Since the URL is your own, it may lead to a private address unless ``allow_private_addresses`` is False.
+
+    Raises:
+        ExternalLocationError: If the object cannot be fetched, or is larger than ``max_fetch_bytes``.
     """
     return config.fetcher(private=True).fetch(url)

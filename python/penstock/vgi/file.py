@@ -1,4 +1,4 @@
-"""Batches in a folder, for development: ``file://`` between processes of one machine."""
+"""Batches in a folder, for development: ``file://`` URLs between processes of one machine."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,10 @@ _FOR_EVER = timedelta(days=365)
 
 @dataclass(frozen=True)
 class FileStorage:
-    """Puts batches into a folder. Who has it in its configuration fetches ``file://`` below that folder, and no other.
+    """A storage of batches in a folder.
+
+    An end of a connection with this storage in its configuration fetches ``file://`` URLs below the folder, and no
+    others.
 
     ```python
     >>> import tempfile
@@ -30,18 +33,18 @@ class FileStorage:
     """
 
     folder: str | PathLike[str]
-    """The folder, which exists."""
+    """The folder, which must exist."""
 
     def _new(self, content_encoding: str | None = None) -> Path:
         return Path(self.folder).resolve() / object_name("", content_encoding)
 
     def upload(self, data: bytes, schema: pa.Schema, *, content_encoding: str | None = None) -> str:  # noqa: ARG002
-        """Write an IPC stream, and give its URL."""
+        """Write an IPC stream to a new file, and return its URL."""
         path = self._new(content_encoding)
         path.write_bytes(data)
         return path.as_uri()
 
-    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- it is who asks that has it
-        """Give the URLs of a new file, which are the same."""
+    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- UploadUrlProvider has it
+        """Return the URLs for uploading and fetching a new file, which are the same."""
         url = self._new().as_uri()
         return UploadUrl(url, url, datetime.now(UTC) + _FOR_EVER)

@@ -14,10 +14,10 @@ __all__ = ["GCSStorage"]
 
 @dataclass(frozen=True)
 class GCSStorage:
-    """Puts batches into a bucket of Google Cloud Storage.
+    """A storage of batches in a bucket of Google Cloud Storage.
 
-    Objects are not removed: let the bucket expire them. URLs are signed, and hold for ``presign_expiry_seconds``.
-    Credentials are those of the environment: a service account, which signs the URLs.
+    Objects are never removed: let the bucket expire them. URLs are signed, and valid for ``presign_expiry_seconds``.
+    Credentials come from the environment; they must be a service account's, which signs the URLs.
 
     ```python
     >>> from penstock.vgi import ServerExternalConfig
@@ -29,15 +29,15 @@ class GCSStorage:
     """
 
     bucket: str
-    """The bucket."""
+    """The name of the bucket."""
     prefix: str = "vgi-rpc/"
-    """What stands before the names of objects."""
+    """The prefix of object names."""
     presign_expiry_seconds: int = 3600
-    """Seconds that a URL holds."""
+    """Seconds for which a signed URL is valid."""
     project: str | None = None
-    """The bucket's project, for your own records: a bucket is found without."""
+    """The bucket's project, for your own records; it is not needed to find the bucket."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    """Further options of the store, as sinks take them."""
+    """Further options of the store, the same as those of sinks."""
     _pool: StorePool = field(default_factory=StorePool, init=False, repr=False, compare=False, hash=False)
 
     def _store(self) -> "_core.VgiStore":
@@ -45,9 +45,9 @@ class GCSStorage:
         return self._pool.get(f"gs://{self.bucket}", options, self.presign_expiry_seconds)
 
     def upload(self, data: bytes, schema: pa.Schema, *, content_encoding: str | None = None) -> str:  # noqa: ARG002
-        """Put an IPC stream there, and give a URL by which it is fetched; ExternalLocationError where that fails."""
+        """Store an IPC stream, and return the URL for fetching it; raise ExternalLocationError if that fails."""
         return upload(self._store(), self.prefix, data, content_encoding)
 
-    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- it is who asks that has it
-        """Give the URLs of a new object."""
+    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- UploadUrlProvider has it
+        """Return the URLs for uploading and fetching a new object."""
         return upload_url(self._store(), self.prefix, self.presign_expiry_seconds)

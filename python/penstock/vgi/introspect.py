@@ -1,4 +1,4 @@
-"""What a server tells of itself: ``__describe__`` (section 14), in both dialects."""
+"""The descriptions of servers: ``__describe__`` (vgi-rpc, section 14), in both dialects."""
 
 import json
 from collections.abc import Mapping
@@ -34,12 +34,12 @@ __all__ = [
 ]
 
 DESCRIBE_VERSION: Final = _core.VgiProtocol.DESCRIBE_VERSION
-"""The version of the dialect "0.10"; that of the specification is "2"."""
+"""The version of descriptions in the dialect "0.10"; in the dialect "spec" it is "2"."""
 
 
 @dataclass(frozen=True)
 class MethodDescription:
-    """A method, as its server tells of it."""
+    """The description of a method by its server."""
 
     name: str
     method_type: MethodType
@@ -49,16 +49,16 @@ class MethodDescription:
     has_header: bool = False
     header_schema: pa.Schema | None = None
     is_exchange: bool | None = None
-    """For a stream: whether it takes batches; None where the server does not say."""
+    """Whether a stream accepts input batches; None for a unary method, or if the description lacks it."""
     doc: str | None = None
-    """The docstring; servers of the dialect "0.10" do not tell."""
+    """The docstring; None from servers of the dialect "0.10"."""
     param_types: Mapping[str, str] = field(default_factory=dict)
     param_defaults: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ServiceDescription:
-    """A service, as its server tells of it."""
+    """The description of a service by its server."""
 
     protocol_name: str
     request_version: str
@@ -68,7 +68,7 @@ class ServiceDescription:
     methods: Mapping[str, MethodDescription]
 
     def __str__(self) -> str:
-        """Give a text for people."""
+        """Return a readable summary of the service and its methods."""
         lines = [f"RPC Service: {self.protocol_name}", f"  server_id: {self.server_id}"]
         lines.append(f"  describe_version: {self.describe_version}")
         for method in self.methods.values():
@@ -88,7 +88,11 @@ def _line(schema: pa.Schema) -> str:
 
 
 def introspect(transport: RpcTransport, ipc_validation: IpcValidation = IpcValidation.FULL) -> ServiceDescription:
-    """Ask the server at the other end of a transport what it has; RpcError where it does not tell.
+    """Request the description of the server at the other end of a transport.
+
+    Raises:
+        RpcError: If the server does not answer ``__describe__``, or its description cannot be read.
+        IPCError: If the batch with the description is invalid.
 
     ```python
     >>> import threading
@@ -120,21 +124,21 @@ def introspect(transport: RpcTransport, ipc_validation: IpcValidation = IpcValid
 def build_describe_batch(
     protocol_name: str, methods: Mapping[str, RpcMethodInfo], server_id: str
 ) -> tuple[pa.RecordBatch, pa.KeyValueMetadata]:
-    """Give what a server of the dialect "0.10" answers to ``__describe__``."""
+    """Return the batch and the metadata with which a server of the dialect "0.10" answers ``__describe__``."""
     protocol = core_protocol(protocol_name, method_values(methods))
     batch, metadata = protocol.describe("0.10", server_id)
     return batch, pa.KeyValueMetadata(metadata)
 
 
 def compute_protocol_hash(protocol_name: str, batch: pa.RecordBatch) -> str:
-    """Give the hash over what a description of version 4 says of the methods, 64 hexadecimal digits."""
+    """Return the hash of the methods in a description of version 4, as 64 hexadecimal digits."""
     return _core.vgi_description_hash(protocol_name, batch)
 
 
 def parse_describe_batch(
     batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None = None
 ) -> ServiceDescription:
-    """Read a description of either dialect; RpcError where it is none."""
+    """Parse a description of either dialect; raise RpcError if the batch is not one."""
     said = {key: value.decode("utf-8", "replace") for key, value in dict(custom_metadata or {}).items()}
     try:
         methods = [_method(row) for row in batch.to_pylist()]

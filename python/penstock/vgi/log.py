@@ -1,4 +1,4 @@
-"""What a method says to its caller: log messages and errors, as section 8 writes them."""
+"""The messages of a method to its caller: log messages and errors (vgi-rpc, section 8)."""
 
 import json
 import linecache
@@ -12,7 +12,7 @@ __all__ = ["Level", "Message"]
 
 
 class Level(Enum):
-    """How grave a message is. EXCEPTION is raised at the caller as an RpcError."""
+    """The severity of a message. A message of level EXCEPTION is raised at the caller as an RpcError."""
 
     EXCEPTION = "EXCEPTION"
     ERROR = "ERROR"
@@ -23,7 +23,7 @@ class Level(Enum):
 
 
 class Message:
-    """A message for the caller.
+    """A log message for the caller.
 
     ```python
     >>> from penstock.vgi import Level, Message
@@ -34,24 +34,30 @@ class Message:
     """
 
     MAX_TRACEBACK_CHARS: ClassVar[int] = 16_000
-    """Longer tracebacks are cut (section 8)."""
+    """The length beyond which a traceback is truncated (vgi-rpc, section 8)."""
     MAX_TRACEBACK_FRAMES: ClassVar[int] = 5
-    """So many frames, the innermost ones, are told one by one."""
+    """The number of innermost frames that are listed one by one."""
 
     __slots__ = ("extra", "level", "message")
 
     def __init__(self, level: Level, message: str, **kwargs: object) -> None:
-        """Say ``message``, and what else belongs to it by name."""
+        """Create a message.
+
+        Args:
+            level: The level.
+            message: The text.
+            kwargs: Further fields by name.
+        """
         self.level = level
         self.message = message
         self.extra: dict[str, Any] | None = kwargs or None
 
     def __repr__(self) -> str:
-        """Show the parts."""
+        """Return the parts of the message, for debugging."""
         return f"Message({self.level}, {self.message!r}, extra={self.extra!r})"
 
     def __eq__(self, other: object) -> bool:
-        """Whether all parts are equal."""
+        """Return whether level, text and further fields are equal."""
         if not isinstance(other, Message):
             return NotImplemented
         return (self.level, self.message, self.extra) == (other.level, other.message, other.extra)
@@ -59,11 +65,11 @@ class Message:
     __hash__ = None  # type: ignore[assignment]
 
     def extra_json(self) -> str | None:
-        """Give what else belongs to it as JSON; what JSON does not know goes as text."""
+        """Return the further fields as JSON, or None without any; values without a JSON type become strings."""
         return None if self.extra is None else json.dumps(self.extra, default=str)
 
     def add_to_metadata(self, metadata: dict[str, str] | None = None) -> dict[str, str]:
-        """Give metadata with this message in it; what is given stays as it is."""
+        """Return a copy of the metadata with this message added."""
         result = dict(metadata or {})
         result[LOG_LEVEL_KEY.decode()] = self.level.value
         result[LOG_MESSAGE_KEY.decode()] = self.message
@@ -74,7 +80,7 @@ class Message:
 
     @classmethod
     def from_exception(cls, exc: BaseException) -> "Message":
-        """Say all that section 8 has for an exception."""
+        """Create a message of level EXCEPTION from an exception, with its traceback, frames, cause and context."""
         extra: dict[str, Any] = {
             "exception_type": type(exc).__name__,
             "exception_message": str(exc),
@@ -89,32 +95,32 @@ class Message:
 
     @classmethod
     def exception(cls, message: str, **kwargs: object) -> "Message":
-        """Make one of level EXCEPTION."""
+        """Create a message of level EXCEPTION."""
         return cls(Level.EXCEPTION, message, **kwargs)
 
     @classmethod
     def error(cls, message: str, **kwargs: object) -> "Message":
-        """Make one of level ERROR."""
+        """Create a message of level ERROR."""
         return cls(Level.ERROR, message, **kwargs)
 
     @classmethod
     def warn(cls, message: str, **kwargs: object) -> "Message":
-        """Make one of level WARN."""
+        """Create a message of level WARN."""
         return cls(Level.WARN, message, **kwargs)
 
     @classmethod
     def info(cls, message: str, **kwargs: object) -> "Message":
-        """Make one of level INFO."""
+        """Create a message of level INFO."""
         return cls(Level.INFO, message, **kwargs)
 
     @classmethod
     def debug(cls, message: str, **kwargs: object) -> "Message":
-        """Make one of level DEBUG."""
+        """Create a message of level DEBUG."""
         return cls(Level.DEBUG, message, **kwargs)
 
     @classmethod
     def trace(cls, message: str, **kwargs: object) -> "Message":
-        """Make one of level TRACE."""
+        """Create a message of level TRACE."""
         return cls(Level.TRACE, message, **kwargs)
 
 

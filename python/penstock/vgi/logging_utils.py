@@ -9,7 +9,7 @@ _KNOWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"mess
 
 
 class VgiJsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON, with all that ``extra`` gave it.
+    """A formatter that renders a record as one line of JSON, including all fields of its ``extra``.
 
     ```python
     >>> import logging
@@ -22,7 +22,7 @@ class VgiJsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line, without its end."""
+        """Return the record as a line of JSON, without a line break."""
         said: dict[str, object] = {
             "timestamp": self.formatTime(record, self.datefmt),
             "level": record.levelname,

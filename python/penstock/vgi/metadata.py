@@ -1,4 +1,4 @@
-"""The keys of the metadata of batches (section 3), and what puts metadata together."""
+"""The metadata keys of batches (vgi-rpc, section 3), and functions to combine metadata."""
 
 from typing import Final
 
@@ -51,7 +51,7 @@ PROTOCOL_HASH_KEY: Final = _KEYS["PROTOCOL_HASH"]
 PROTOCOL_NAME_KEY: Final = _KEYS["PROTOCOL_NAME"]
 REQUEST_ID_KEY: Final = _KEYS["REQUEST_ID"]
 REQUEST_VERSION: Final = _core.VgiProtocol.REQUEST_VERSION
-"""The version of the wire protocol."""
+"""The version of the wire protocol, as bytes."""
 REQUEST_VERSION_KEY: Final = _KEYS["REQUEST_VERSION"]
 RPC_METHOD_KEY: Final = _KEYS["METHOD"]
 SERVER_ID_KEY: Final = _KEYS["SERVER_ID"]
@@ -61,13 +61,13 @@ SHM_SEGMENT_NAME_KEY: Final = _KEYS["SHM_SEGMENT_NAME"]
 SHM_SEGMENT_SIZE_KEY: Final = _KEYS["SHM_SEGMENT_SIZE"]
 SHM_SOURCE_KEY: Final = _KEYS["SHM_SOURCE"]
 STATE_KEY: Final = _KEYS["STREAM_STATE_B64"]
-"""The key of the dialect "0.10"; that of the specification is ``vgi_rpc.stream_state``."""
+"""The key in the dialect "0.10"; in the dialect "spec" it is ``vgi_rpc.stream_state``."""
 TRACEPARENT_KEY: Final = _KEYS["TRACEPARENT"]
 TRACESTATE_KEY: Final = _KEYS["TRACESTATE"]
 
 
 def encode_metadata(metadata: dict[str, str]) -> pa.KeyValueMetadata:
-    """Give metadata as Arrow has it.
+    """Convert a dict of strings to Arrow metadata, encoded as UTF-8.
 
     ```python
     >>> from penstock.vgi.metadata import encode_metadata
@@ -82,7 +82,7 @@ def encode_metadata(metadata: dict[str, str]) -> pa.KeyValueMetadata:
 def merge_metadata(
     *metadata_dicts: pa.KeyValueMetadata | dict[bytes, bytes] | dict[str, str] | None,
 ) -> pa.KeyValueMetadata | None:
-    """Put metadata together; a later value of a key replaces an earlier one. None where nothing is left."""
+    """Combine metadata; a later value of a key replaces an earlier one. Return None if the result is empty."""
     merged: dict[bytes, bytes] = {}
     for metadata in metadata_dicts:
         if metadata is not None:
@@ -91,7 +91,7 @@ def merge_metadata(
 
 
 def strip_keys(metadata: pa.KeyValueMetadata | None, *keys: bytes) -> pa.KeyValueMetadata | None:
-    """Give metadata without those keys. None where nothing is left."""
+    """Return the metadata without these keys, or None if the result is empty."""
     if metadata is None:
         return None
     left = {key: value for key, value in metadata.items() if key not in keys}

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span and two metrics for each call. Needs the extra ``penstock[otel]``."""
+"""OpenTelemetry: a span and two metrics for each call. Requires the extra ``penstock[otel]``."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ __all__ = ["OtelConfig", "count_refused", "instrument_server"]
 
 @dataclass(frozen=True)
 class OtelConfig:
-    """What is told, and to whom.
+    """The configuration of tracing and metrics.
 
     ```python
     >>> from penstock.vgi import OtelConfig
@@ -29,30 +29,43 @@ class OtelConfig:
     """
 
     tracer_provider: "TracerProvider | None" = None
-    """Who gets spans; the global one unless given."""
+    """The provider of the tracer; by default the global one."""
     meter_provider: "MeterProvider | None" = None
-    """Who gets metrics; the global one unless given."""
+    """The provider of the meter; by default the global one."""
     enable_tracing: bool = True
     enable_metrics: bool = True
     record_exceptions: bool = True
-    """Whether a span has the exception of its call."""
+    """Whether to record the exception of a failed call in its span."""
     custom_attributes: Mapping[str, str] = field(default_factory=dict)
-    """What every span and metric says besides."""
+    """Further attributes of every span and metric."""
     claim_attributes: Mapping[str, str] = field(default_factory=dict)
-    """Which claims of the caller a span has: the claim, and the attribute's name."""
+    """The claims of the caller to add to a span: from the claim to the name of the attribute."""
 
 
 def instrument_server(server: RpcServer, config: OtelConfig | None = None) -> RpcServer:
-    """Let every call of a server be a span, below that of its caller; gives the server back.
+    """Record a span, as a child of the caller's span, and metrics for every call of a server.
 
-    Call it before the server serves. ImportError without OpenTelemetry, which ``penstock[otel]`` brings.
+    Call this before the server starts to serve.
+
+    Args:
+        server: The server.
+        config: The configuration; by default that of ``OtelConfig()``.
+
+    Returns:
+        The same server.
+
+    Raises:
+        ImportError: If OpenTelemetry is not installed; the extra ``penstock[otel]`` installs it.
     """
     server.hooks.append(_Hook(server, config or OtelConfig()))
     return server
 
 
 def count_refused(server: RpcServer, config: OtelConfig) -> Callable[[str], None] | None:
-    """Give what counts callers over HTTP who are not let in, ``rpc.server.auth_failure``, by the class of an error."""
+    """Return the function that counts rejected callers over HTTP by error class; None without metrics.
+
+    The counter is ``rpc.server.auth_failure``.
+    """
     if not config.enable_metrics:
         return None
     counter = _meter(config).create_counter(
@@ -88,7 +101,8 @@ class _Hook:
 
         if not self._config.enable_tracing:
             return HookToken((None, None, auth.domain, time.monotonic()))
-        # What came with the batch, else with the request of HTTP. Whatever this thread did before is no parent.
+        # The trace context comes from the batch, else from the HTTP request. An empty context, because the current
+        # span of this thread is not the parent.
         carrier = {key: _text(metadata[key]) for key in ("traceparent", "tracestate") if key in metadata}
         span = self._tracer.start_span(
             f"vgi_rpc/{info.name}",
@@ -115,7 +129,7 @@ class _Hook:
             "rpc.vgi_rpc.auth.authenticated": str(auth.authenticated).lower(),
             "client.address": metadata.get("remote_addr"),
             "user_agent.original": metadata.get("user_agent"),
-            # Claims are on spans alone: metrics with the values of callers have no end.
+            # Claims are on spans only: callers' values would make the number of metric series unbounded.
             **{name: _claim(auth.claims.get(claim)) for claim, name in self._config.claim_attributes.items()},
             **self._config.custom_attributes,
         }
@@ -153,5 +167,5 @@ def _text(value: Any) -> str:
 
 
 def _claim(value: Any) -> str | None:
-    """Give a plain claim as an attribute; lists and objects are none."""
+    """Return a scalar claim as an attribute, and None for any other claim."""
     return str(value) if isinstance(value, str | int | float) else None

@@ -1,4 +1,4 @@
-"""Workers that stay between connections."""
+"""A pool of worker processes that are reused between connections."""
 
 import contextlib
 import logging
@@ -26,26 +26,26 @@ _log = logging.getLogger("vgi_rpc.pool")
 
 @dataclass(frozen=True)
 class PoolMetrics:
-    """What a pool has done, and what it has."""
+    """The counters of a pool, and its current numbers of workers."""
 
     borrows: int
-    """Connections that were asked for."""
+    """Requested connections."""
     spawns: int
-    """Workers that were started for them."""
+    """Connections for which a worker was started."""
     reuses: int
-    """Workers that were there already."""
+    """Connections that received an idle worker."""
     returns: int
-    """Workers that came back."""
+    """Workers that returned to the pool after a connection."""
     discards: int
-    """Workers that did not: they had ended, or their connection was not usable any more."""
+    """Workers that were dropped because they had exited, their connection had failed, or the pool was closed."""
     evictions_idle: int
-    """Workers that were ended because nobody had asked for them in time."""
+    """Workers that were ended because they were idle for too long."""
     evictions_max: int
     """Workers that were ended because too many were idle."""
     idle: int
-    """Workers that wait now."""
+    """Workers that are idle now."""
     active: int
-    """Workers that are lent now."""
+    """Workers that are in use now."""
 
 
 class _Idle:
@@ -54,9 +54,9 @@ class _Idle:
 
 
 class WorkerPool:
-    """Starts workers when they are asked for, and keeps them for the next who asks for the same command.
+    """A pool that starts workers on demand, and keeps them for later connections to the same command.
 
-    Its workers belong to the process that started them: in a fork the pool is empty.
+    Workers belong to the process that started them: in a forked process the pool is empty.
 
     ```python
     >>> from penstock.vgi import WorkerPool
@@ -75,9 +75,18 @@ class WorkerPool:
         stderr_logger: logging.Logger | None = None,
         shm_size: int | None = None,
     ) -> None:
-        """Keep so many idle workers, for so many seconds.
+        """Create an empty pool.
 
-        With ``shm_size`` each connection has a segment of so many bytes of shared memory beside its pipe.
+        Args:
+            max_idle: The most idle workers to keep.
+            idle_timeout: Seconds after which an idle worker is ended.
+            stderr: Where the workers' standard error goes; by default where this process's goes.
+            stderr_logger: The logger for StderrMode.PIPE, by default ``vgi_rpc.subprocess.stderr``.
+            shm_size: The size in bytes of the shared memory segment alongside each connection; by default there is
+                none.
+
+        Raises:
+            ValueError: If ``max_idle`` or ``idle_timeout`` is negative.
         """
         if max_idle < 0 or idle_timeout < 0:
             raise ValueError("max_idle and idle_timeout cannot be negative")
@@ -97,36 +106,36 @@ class WorkerPool:
         )
 
     def _own(self) -> None:
-        """Have no workers of the process that this one was forked from."""
+        """After a fork, forget the workers of the parent process."""
         if self._pid != os.getpid():
             for idle in self._idle:
-                # Our copies of the pipes; the workers are the other process's.
+                # Close the copied descriptors only, because the workers belong to the parent process.
                 for file in (idle.transport.reader, idle.transport.writer):
                     file.close()
             self._changed = threading.Condition()
             self._forget()
 
     def __enter__(self) -> Self:
-        """Give this pool."""
+        """Return this pool."""
         return self
 
     def __exit__(self, *args: object) -> None:
-        """Close it."""
+        """Close the pool."""
         self.close()
 
     @property
     def active_count(self) -> int:
-        """Workers that are lent now."""
+        """The number of workers in use now."""
         return self.metrics.active
 
     @property
     def idle_count(self) -> int:
-        """Workers that wait now."""
+        """The number of idle workers now."""
         return self.metrics.idle
 
     @property
     def metrics(self) -> PoolMetrics:
-        """What it has done, and what it has."""
+        """The counters of the pool, and its current numbers of workers."""
         self._own()
         with self._changed:
             return PoolMetrics(**self._counts, idle=len(self._idle), active=self._active)
@@ -141,9 +150,22 @@ class WorkerPool:
         external_location: "ExternalConfig | None" = None,
         ipc_validation: IpcValidation = IpcValidation.FULL,
     ) -> Iterator[P]:
-        """Give a proxy of a worker that runs ``cmd``, and take the worker back at the end of the block.
+        """Yield a proxy of a worker that runs ``cmd``; the worker returns to the pool at the end of the block.
 
-        A worker that has ended, or whose connection broke, does not come back.
+        A worker that has exited, or whose connection failed, is dropped instead.
+
+        Args:
+            protocol: The service, a ``typing.Protocol``.
+            cmd: The command of the worker, which serves on its standard input and output.
+            on_log: Called with each log message of the worker; by default they are dropped.
+            external_location: How to fetch batches that the worker put into an object store.
+            ipc_validation: How thoroughly to check the batches of streams.
+
+        Yields:
+            A proxy with the service's methods, which accept keyword arguments only.
+
+        Raises:
+            RuntimeError: If the pool is closed.
         """
         worker = self._borrow(tuple(cmd))
         usable = False
@@ -168,7 +190,7 @@ class WorkerPool:
             if self._closed:
                 raise RuntimeError("the pool is closed")
             self._counts["borrows"] += 1
-            # The one that was used last is the warmest.
+            # Prefer the most recently used worker, whose caches are warm.
             for idle in [each for each in reversed(self._idle) if each.key == key]:
                 self._idle.remove(idle)
                 if idle.transport.proc.poll() is None:
@@ -214,7 +236,7 @@ class WorkerPool:
             self._reaper.start()
 
     def _reap(self) -> None:
-        """End workers that waited too long; the thread ends with the last of them."""
+        """End workers that were idle for too long, until none is left."""
         while True:
             with self._changed:
                 now = time.monotonic()
@@ -230,7 +252,7 @@ class WorkerPool:
                 idle.transport.close()
 
     def close(self) -> None:
-        """End the idle workers; those that are lent end when they come back."""
+        """End the idle workers; those in use end when their connections do."""
         self._own()
         with self._changed:
             self._closed = True

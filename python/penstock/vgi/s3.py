@@ -1,4 +1,4 @@
-"""Batches in Amazon S3, and in what speaks as it does."""
+"""Batches in Amazon S3 and compatible stores."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ __all__ = ["S3Storage"]
 
 @dataclass(frozen=True)
 class S3Storage:
-    """Puts batches into a bucket of S3.
+    """A storage of batches in an S3 bucket.
 
-    Objects are not removed: let the bucket expire them. URLs are signed, and hold for ``presign_expiry_seconds``.
-    Credentials are those of the environment, as the tools of AWS take them.
+    Objects are never removed: let the bucket expire them. URLs are signed, and valid for ``presign_expiry_seconds``.
+    Credentials come from the environment, as for the tools of AWS.
 
     ```python
     >>> from penstock.vgi import ServerExternalConfig
@@ -29,17 +29,17 @@ class S3Storage:
     """
 
     bucket: str
-    """The bucket."""
+    """The name of the bucket."""
     prefix: str = "vgi-rpc/"
-    """What stands before the names of objects."""
+    """The prefix of object names."""
     presign_expiry_seconds: int = 3600
-    """Seconds that a URL holds."""
+    """Seconds for which a signed URL is valid."""
     region_name: str | None = None
     """The region; by default that of the environment."""
     endpoint_url: str | None = field(default=None, repr=False)
-    """Where the store is, if it is not Amazon's."""
+    """The URL of the store, if it is not Amazon's."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-    """Further options of the store, as sinks take them."""
+    """Further options of the store, the same as those of sinks."""
     _pool: StorePool = field(default_factory=StorePool, init=False, repr=False, compare=False, hash=False)
 
     def _store(self) -> "_core.VgiStore":
@@ -47,9 +47,9 @@ class S3Storage:
         return self._pool.get(f"s3://{self.bucket}", options, self.presign_expiry_seconds)
 
     def upload(self, data: bytes, schema: pa.Schema, *, content_encoding: str | None = None) -> str:  # noqa: ARG002
-        """Put an IPC stream there, and give a URL by which it is fetched; ExternalLocationError where that fails."""
+        """Store an IPC stream, and return the URL for fetching it; raise ExternalLocationError if that fails."""
         return upload(self._store(), self.prefix, data, content_encoding)
 
-    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- it is who asks that has it
-        """Give the URLs of a new object."""
+    def generate_upload_url(self, schema: pa.Schema) -> UploadUrl:  # noqa: ARG002 -- UploadUrlProvider has it
+        """Return the URLs for uploading and fetching a new object."""
         return upload_url(self._store(), self.prefix, self.presign_expiry_seconds)

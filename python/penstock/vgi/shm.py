@@ -1,4 +1,7 @@
-"""Shared memory beside a pipe (section 11). The core does the work when calls are made; this is what it is made of."""
+"""Shared memory alongside a pipe (vgi-rpc, section 11).
+
+Calls use the core's implementation; this module makes its parts available.
+"""
 
 import mmap
 import os
@@ -22,7 +25,7 @@ __all__ = [
 
 
 class ShmAllocator:
-    """The table of what is taken in a segment, in its first 64 KiB: first fit, sorted by offset.
+    """The allocation table in the first 64 KiB of a segment: first fit, sorted by offset.
 
     ```python
     >>> from penstock.vgi.shm import ShmAllocator
@@ -35,33 +38,48 @@ class ShmAllocator:
     """
 
     def __init__(self, buf: memoryview, total_size: int) -> None:
-        """Use the table in that memory; ValueError where there is none."""
+        """Use the table in this memory.
+
+        Args:
+            buf: The memory of the segment.
+            total_size: The size of the segment in bytes.
+
+        Raises:
+            ValueError: If the memory does not contain a valid table.
+        """
         self._buf, self._size = buf, total_size
         self._table()
 
     @staticmethod
     def initialize(buf: memoryview, total_size: int) -> None:
-        """Write an empty table; ValueError for a size that has no room for data."""
+        """Write an empty table; raise ValueError if the size leaves no room for data."""
         _store(buf, _core.VgiTable.create(total_size))
 
     def _table(self) -> "_core.VgiTable":
-        """Read the table; ValueError where it is corrupt."""
+        """Read the table; raise ValueError if it is corrupt."""
         return _core.VgiTable.read(bytes(self._buf[: _core.VgiTable.HEADER]), self._size)
 
     @property
     def max_allocs(self) -> int:
-        """So many allocations have room in the table: 4094."""
+        """The most allocations that the table can hold: 4094."""
         return _core.VgiTable.MOST
 
     @property
     def num_allocs(self) -> int:
-        """So many there are."""
+        """The current number of allocations."""
         return len(self._table())
 
     def allocate(self, size: int) -> int | None:
-        """Take the first gap of that size, and give its offset in the segment; None where there is none.
+        """Allocate the first gap that is large enough.
 
-        Offsets are multiples of 64, as those of all batches in a segment.
+        Args:
+            size: The size in bytes.
+
+        Returns:
+            The offset in the segment, a multiple of 64 like those of all batches; None if there is no room.
+
+        Raises:
+            ValueError: If the size is not above 0.
         """
         if size <= 0:
             raise ValueError("an allocation has at least one byte")
@@ -72,14 +90,14 @@ class ShmAllocator:
         return offset
 
     def free(self, offset: int) -> None:
-        """Give an allocation back; ValueError where there is none at that offset."""
+        """Free an allocation; raise ValueError if there is none at this offset."""
         table = self._table()
         if not table.free(offset):
             raise ValueError(f"there is no allocation at {offset}")
         _store(self._buf, table)
 
     def reset(self) -> None:
-        """Give all back."""
+        """Free all allocations."""
         self.initialize(self._buf, self._size)
 
 
@@ -89,10 +107,10 @@ def _store(buf: memoryview, table: "_core.VgiTable") -> None:
 
 
 class SharedMemorySegment:
-    """A segment of shared memory that two processes map.
+    """A segment of shared memory for two processes.
 
-    Beside a Unix socket whose other end is penstock's too, batches go through a sealed file in memory of the same size,
-    which has no name and which neither end can truncate; from then on everything here is about that one.
+    Alongside a Unix socket whose other end is also penstock, batches go through a sealed memory file of the same size
+    instead, which has no name and which neither end can truncate. From then on, the methods here refer to that file.
 
     ```python
     >>> import pyarrow as pa
@@ -110,41 +128,50 @@ class SharedMemorySegment:
     """
 
     def __init__(self, core: "_core.VgiSegment") -> None:
-        """Take the core's segment; ``create`` and ``attach`` make it."""
+        """Wrap the core's segment; use ``create`` or ``attach`` instead."""
         self.core = core
         """The core's segment."""
         self._buf: memoryview | None = None
 
     @classmethod
     def create(cls, size: int) -> "SharedMemorySegment":
-        """Make a segment of so many bytes, of which 64 KiB are its header; only this user may open it."""
+        """Create a segment, which only this user may open.
+
+        Args:
+            size: The size in bytes, of which 64 KiB are the header.
+        """
         return cls(_core.VgiSegment.create(size))
 
     @classmethod
     def attach(cls, name: str, size: int, *, track: bool = True) -> "SharedMemorySegment":  # noqa: ARG003
-        """Map a segment that another process has made.
+        """Attach a segment that another process created.
 
-        ``track`` says to Python's resource tracker to unlink it; ours is never tracked, as its maker unlinks it.
+        Args:
+            name: The name of the segment.
+            size: Its size in bytes.
+            track: Accepted for compatibility and ignored. Python's resource tracker would unlink the segment, which
+                is up to its creator.
         """
         return cls(_core.VgiSegment.attach(name, size))
 
     @property
     def name(self) -> str:
-        """Its name in the system, which the other process attaches by."""
+        """The name of the segment, by which another process attaches it."""
         return self.core.name
 
     @property
     def size(self) -> int:
-        """Its bytes, with the header."""
+        """The size of the segment in bytes, including the header."""
         return self.core.size
 
     @property
     def buf(self) -> memoryview:
-        """All its bytes, the header included; for looking at it.
+        """All bytes of the segment, including the header, for inspection.
 
-        Of a segment that only this process, its parent and its children have they are a mapping, and from then on no
-        other process may have it. Another one's maker may truncate it, which would end who looks at a mapping: of an
-        attached segment, or one beside another process's connection, they are a copy that can only be read.
+        For a segment that this process created and shares only with its parent and its children, this is a mapping;
+        from then on the segment cannot be shared with any other process. For an attached segment, or one alongside a
+        connection to another process, it is a read-only copy, because truncation by that process would make access
+        to a mapping crash this one.
         """
         if self._buf is None:
             if not self.core.view():
@@ -155,56 +182,67 @@ class SharedMemorySegment:
 
     @property
     def allocator(self) -> "_core.VgiSegment":
-        """Its table, with ``allocate``, ``free``, ``num_allocs``, ``max_allocs`` and ``reset``."""
+        """The allocation table, with ``allocate``, ``free``, ``num_allocs``, ``max_allocs`` and ``reset``."""
         return self.core
 
     def allocate_and_write(self, batch: pa.RecordBatch) -> tuple[int, int] | None:
-        """Write a batch: where, and how many bytes. None where it has no room."""
+        """Write a batch, and return its offset and its length in bytes; None if there is no room."""
         return self.core.write_batch(batch)
 
     def read_buffer(self, offset: int, length: int) -> pa.Buffer:
-        """Give bytes of a region as a view; VgiError where they are not its data.
+        """Return the bytes of a region, which reading frees.
 
-        The region is given back when the last view of it goes; that is the one way to read it.
+        They are a view if ``buf`` is a mapping, and the region is freed once the last view is dropped. Otherwise they
+        are a copy, and the region is freed immediately.
+
+        Args:
+            offset: The offset of the region.
+            length: Its length in bytes.
+
+        Raises:
+            VgiError: If these bytes are not the data of a region.
         """
         return self.core.read_buffer(offset, length)
 
     def free(self, offset: int) -> None:
-        """Give a region back."""
+        """Free the region at this offset; raise ValueError if there is none."""
         self.core.free(offset)
 
     def reset(self) -> None:
-        """Give all regions back."""
+        """Free all regions."""
         self.core.reset()
 
     def close(self) -> None:
-        """Unmap it once nothing points into it any more."""
+        """Unmap the segment, once nothing refers to its memory any more."""
         self._buf = None
         self.core.close()
 
     def unlink(self) -> None:
-        """Remove its name, so that the memory goes with the last who maps it."""
+        """Remove the name of the segment; its memory is released with the last mapping."""
         self.core.unlink()
 
 
 ShmSegment = SharedMemorySegment
-"""As ``vgi_rpc`` calls it."""
+"""The name of ``SharedMemorySegment`` in ``vgi_rpc``."""
 
 
 def is_shm_pointer_batch(batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None) -> bool:
-    """Whether a batch stands for one in shared memory (section 7)."""
+    """Return whether a batch is a pointer to one in shared memory (vgi-rpc, section 7)."""
     return _core.VgiSegment.is_pointer(batch.num_rows, _pairs(custom_metadata))
 
 
 def make_shm_pointer_batch(schema: pa.Schema, offset: int, length: int) -> tuple[pa.RecordBatch, pa.KeyValueMetadata]:
-    """Give what goes over the pipe in the place of a batch in shared memory."""
+    """Return the pointer to send through the pipe in place of a batch in shared memory, and its metadata."""
     return empty_batch(schema), pa.KeyValueMetadata(_core.VgiSegment.pointer(offset, length))
 
 
 def maybe_write_to_shm(
     batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None, shm: ShmSegment | None
 ) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None]:
-    """Put a batch into shared memory and give its pointer; a batch that has no room, or no row, stays as it is."""
+    """Write a batch into shared memory and return its pointer.
+
+    A batch without rows, or for which there is no room or no segment, is returned unchanged.
+    """
     if shm is None or batch.num_rows == 0 or (pointer := shm.core.share(batch, _pairs(custom_metadata))) is None:
         return batch, custom_metadata
     return _annotated(pointer)
@@ -213,9 +251,13 @@ def maybe_write_to_shm(
 def resolve_shm_batch(
     batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None, shm: ShmSegment | None
 ) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None, Callable[[], None] | None]:
-    """Give the batch that a pointer stands for, its metadata, and what frees its region (section 11).
+    """Return the batch behind a pointer, and its metadata (vgi-rpc, section 11).
 
-    What is no pointer comes back as it is. IPCError where the pointer is wrong.
+    Any other batch is returned unchanged. The third value, a function to free the region in ``vgi_rpc``, is always
+    None: the region is freed by itself, at the latest once the last view of it is dropped.
+
+    Raises:
+        IPCError: If the pointer does not lead to a batch.
     """
     if shm is None or not is_shm_pointer_batch(batch, custom_metadata):
         return batch, custom_metadata, None
@@ -223,7 +265,7 @@ def resolve_shm_batch(
         found = _annotated(shm.core.resolve(batch, _pairs(custom_metadata)))
     except VgiError as error:
         raise IPCError(f"a pointer into shared memory that leads to no batch: {error}") from error
-    # The last view of the region gives it back; to release it earlier would pull it from under the batch.
+    # The last view frees the region; freeing it earlier would invalidate the batch.
     return *found, None
 
 

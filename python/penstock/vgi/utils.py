@@ -1,4 +1,4 @@
-"""Dataclasses and batches as Arrow IPC: the types of section 4, and what checks what came."""
+"""Dataclasses and batches as Arrow IPC (vgi-rpc, section 4), and the validation of received batches."""
 
 import io
 from dataclasses import MISSING, fields, is_dataclass
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class IPCError(Error):
-    """Arrow IPC that cannot be read, or a batch whose buffers are not what they say."""
+    """Arrow IPC that cannot be read, or a batch with invalid buffers."""
 
     def __new__(cls, message: str = "") -> Self:
         """Return an error of the kind "malformed"."""
@@ -40,18 +40,18 @@ class IPCError(Error):
 
 
 class IpcValidation(Enum):
-    """How closely batches of a peer are looked at."""
+    """The level of checks on a peer's batches."""
 
     NONE = "none"
-    """Not at all, beyond what the reading itself checks."""
+    """No check beyond those of reading itself."""
     STANDARD = "standard"
-    """Lengths and counts."""
+    """Check lengths and counts."""
     FULL = "full"
-    """Also the data: offsets, UTF-8, indices of dictionaries."""
+    """Also check the data: offsets, UTF-8, and the indices of dictionaries."""
 
 
 def validate_batch(batch: pa.RecordBatch, ipc_validation: IpcValidation) -> None:
-    """Check a batch; IPCError says what is wrong with it."""
+    """Check a batch; raise IPCError if it is invalid."""
     if ipc_validation is IpcValidation.NONE:
         return
     try:
@@ -61,26 +61,26 @@ def validate_batch(batch: pa.RecordBatch, ipc_validation: IpcValidation) -> None
 
 
 class ValidatedReader:
-    """An Arrow stream reader that checks every batch before it gives it out."""
+    """An Arrow stream reader that checks every batch before it returns it."""
 
     def __init__(self, reader: pa.ipc.RecordBatchStreamReader, ipc_validation: IpcValidation) -> None:
-        """Read from ``reader``, and check so closely."""
+        """Read batches from ``reader``, and check each at this level."""
         self._reader = reader
         self._validation = ipc_validation
 
     def __enter__(self) -> Self:
-        """Give this reader."""
+        """Return this reader."""
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close what it reads from."""
+        """Close the underlying reader."""
         self._reader.close()
 
     @property
     def ipc_validation(self) -> IpcValidation:
-        """How closely it looks."""
+        """The level of the checks."""
         return self._validation
 
     @property
@@ -89,11 +89,11 @@ class ValidatedReader:
         return self._reader.schema
 
     def read_next_batch(self) -> pa.RecordBatch:
-        """Give the next batch; StopIteration at the end."""
+        """Return the next batch; raise StopIteration at the end, and IPCError for an invalid batch or stream."""
         return self.read_next_batch_with_custom_metadata()[0]
 
     def read_next_batch_with_custom_metadata(self) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None]:
-        """Give the next batch and its metadata; StopIteration at the end."""
+        """Return the next batch and its metadata; raise StopIteration at the end, and IPCError if one is invalid."""
         try:
             batch, metadata = self._reader.read_next_batch_with_custom_metadata()
         except (pa.ArrowInvalid, OSError) as error:
@@ -103,14 +103,14 @@ class ValidatedReader:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """Give a batch of that schema with no row."""
+    """Return a batch with this schema and no rows."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def serialize_record_batch(
     destination: io.IOBase, batch: pa.RecordBatch, custom_metadata: pa.KeyValueMetadata | None = None
 ) -> None:
-    """Write a whole IPC stream with that one batch."""
+    """Write a complete IPC stream with this one batch."""
     with pa.ipc.new_stream(destination, batch.schema) as writer:
         writer.write_batch(batch, custom_metadata=custom_metadata)
 
@@ -118,14 +118,27 @@ def serialize_record_batch(
 def deserialize_record_batch(
     data: bytes, ipc_validation: IpcValidation = IpcValidation.FULL
 ) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None]:
-    """Read the one batch of an IPC stream, and its metadata. Anything else is an IPCError."""
+    """Return the only batch of an IPC stream, and its metadata.
+
+    Raises:
+        IPCError: If the bytes are not an IPC stream with exactly one valid batch.
+    """
     return _read_single(pa.py_buffer(data), "batch", ipc_validation)
 
 
 def read_single_record_batch(
     stream: io.IOBase, context: str = "batch", ipc_validation: IpcValidation = IpcValidation.FULL
 ) -> tuple[pa.RecordBatch, pa.KeyValueMetadata | None]:
-    """Read an IPC stream with one batch from a file up to its end; an IPCError begins with ``context``."""
+    """Read an IPC stream from a file up to its end, and return its only batch and the batch's metadata.
+
+    Args:
+        stream: The file.
+        context: The beginning of error messages.
+        ipc_validation: How thoroughly to check the batch.
+
+    Raises:
+        IPCError: If the file does not contain an IPC stream with exactly one valid batch.
+    """
     return _read_single(stream, context, ipc_validation)
 
 
@@ -147,7 +160,7 @@ def _read_single(
 
 
 class _Layout:
-    """How a dataclass lies in Arrow: its schema, and the codec of each field that is sent."""
+    """The Arrow layout of a dataclass: its schema, and the codec of each field that is sent."""
 
     def __init__(self, owner: Any) -> None:
         name: str = owner.__name__
@@ -177,16 +190,16 @@ def _is_transient(annotation: object) -> bool:
 
 
 class _ArrowSchema:
-    """The schema of the dataclass that is asked, made when it is asked for the first time."""
+    """A descriptor for the Arrow schema of a dataclass, which is made at its first use."""
 
     def __get__(self, instance: object, owner: type["ArrowSerializableDataclass"]) -> pa.Schema:
         return owner._layout().schema
 
 
 class ArrowSerializableDataclass:
-    """What dataclasses derive from that are parameters, results, headers or states.
+    """The base class of dataclasses that are parameters, results, headers or states.
 
-    The Arrow schema comes out of the fields' annotations.
+    The Arrow schema follows from the annotations of the fields.
 
     ```python
     >>> from dataclasses import dataclass
@@ -202,7 +215,7 @@ class ArrowSerializableDataclass:
     """
 
     ARROW_SCHEMA: ClassVar[pa.Schema] = _ArrowSchema()
-    """The schema, a column for each field that is not Transient. TypeError for a field that has no Arrow type."""
+    """The schema, with a column for each field that is not Transient; raises TypeError if one has no Arrow type."""
 
     @classmethod
     def _layout(cls) -> _Layout:
@@ -214,7 +227,7 @@ class ArrowSerializableDataclass:
 
     @classmethod
     def _to_row(cls, value: Any) -> dict[str, Any]:
-        """Give the fields as pyarrow takes them; a mapping in the place of an instance is taken as it is."""
+        """Return the fields as values for pyarrow; a dict in place of an instance is returned unchanged."""
         if isinstance(value, dict):
             return value
         row = {}
@@ -225,7 +238,7 @@ class ArrowSerializableDataclass:
 
     @classmethod
     def _from_row(cls, row: dict[str, Any]) -> Self:
-        """Make an instance of what pyarrow gives."""
+        """Make an instance from the values of pyarrow."""
         layout = cls._layout()
         values = {}
         for name, each in layout.columns:
@@ -251,11 +264,11 @@ class ArrowSerializableDataclass:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def serialize(self, dest: io.IOBase) -> None:
-        """Write it as an IPC stream with one row."""
+        """Write the instance as an IPC stream with one row."""
         serialize_record_batch(dest, self._to_batch())
 
     def serialize_to_bytes(self) -> bytes:
-        """Give it as an IPC stream with one row."""
+        """Return the instance as an IPC stream with one row."""
         sink = pa.BufferOutputStream()
         serialize_record_batch(sink, self._to_batch())
         data: bytes = sink.getvalue().to_pybytes()
@@ -269,9 +282,17 @@ class ArrowSerializableDataclass:
         *,
         ipc_validation: IpcValidation = IpcValidation.FULL,
     ) -> Self:
-        """Make an instance of a batch with one row. Columns that it has no field for are passed over.
+        """Make an instance from a batch with one row. Columns without a field are ignored.
 
-        ValueError where the row is not there, a column is missing that has no default, or a value does not fit.
+        Args:
+            batch: The batch.
+            custom_metadata: Ignored.
+            ipc_validation: How thoroughly to check the batch first.
+
+        Raises:
+            ValueError: If the batch does not have exactly one row, the column of a field without a default is
+                missing, or a value does not fit its field.
+            IPCError: If the batch is invalid.
         """
         validate_batch(batch, ipc_validation)
         if batch.num_rows != 1:
@@ -280,6 +301,15 @@ class ArrowSerializableDataclass:
 
     @classmethod
     def deserialize_from_bytes(cls, data: bytes, ipc_validation: IpcValidation = IpcValidation.FULL) -> Self:
-        """Make an instance of an IPC stream with one row; IPCError where it is no such stream."""
+        """Make an instance from an IPC stream with one row.
+
+        Args:
+            data: The bytes of the stream.
+            ipc_validation: How thoroughly to check the batch first.
+
+        Raises:
+            IPCError: If the bytes are not an IPC stream with exactly one valid batch.
+            ValueError: If the batch does not fit the dataclass, as for ``deserialize_from_batch``.
+        """
         batch, metadata = deserialize_record_batch(data, ipc_validation)
         return cls.deserialize_from_batch(batch, metadata, ipc_validation=IpcValidation.NONE)

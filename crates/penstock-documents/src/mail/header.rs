@@ -7,16 +7,16 @@ use mail_parser::{Address, ContentType, HeaderName, HeaderValue, MessageParser, 
 use super::transfer::Encoding;
 use crate::name;
 
-/// The most bytes of one header that become metadata.
+/// The maximum number of bytes of one header that become metadata.
 const MAX_VALUE: usize = 32 * 1024;
-/// Bytes that are not UTF-8 pass through the library as characters of this private plane, because it would replace all
-/// of them by the same character.
+/// Bytes that are not UTF-8 pass through the library as the private-use characters that begin here, because the
+/// library would replace all of them by the same character.
 const PRIVATE: u32 = 0x10_ff00;
 
-/// What the headers declare about the content after them.
+/// The declarations of a block of headers about the content after it.
 #[derive(Default)]
 pub(crate) struct Headers {
-    /// In lower case, with a slash.
+    /// The type and subtype in lower case, with a slash.
     pub(crate) media_type: Option<String>,
     pub(crate) boundary: Option<String>,
     pub(crate) charset: Option<String>,
@@ -67,7 +67,7 @@ impl Headers {
         self.charset = content.attribute("charset").map(str::to_owned);
     }
 
-    /// Return the boundary between the parts of a multipart.
+    /// Return the boundary between the parts, if these are the headers of a multipart.
     pub(crate) fn multipart(&self) -> Option<&str> {
         self.boundary.as_deref().filter(|_| self.is_multipart())
     }

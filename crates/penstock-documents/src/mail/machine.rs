@@ -4,8 +4,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 /// A decoder from bytes to bytes, with its state between calls.
 pub(super) trait TransferDecoder {
-    /// Decode bytes from the front of `input` into `buffer` as long as that is simple; return how many were consumed
-    /// and produced. The next byte then goes to [`Self::step`].
+    /// Decode bytes from the front of `input` into `buffer` as long as that needs no state. Return how many bytes were
+    /// consumed and produced. The next byte then goes to [`Self::step`].
     fn run(&mut self, _input: &[u8], _buffer: &mut [u8]) -> (usize, usize) {
         (0, 0)
     }
@@ -17,7 +17,7 @@ pub(super) trait TransferDecoder {
 /// The most bytes that one step produces: the missing rest of a uuencoded line.
 const STEP: usize = 64;
 
-/// The bytes that steps have produced and that were not read yet.
+/// The bytes that steps have produced and that are still to be read.
 pub(super) struct Out {
     bytes: [u8; STEP],
     length: usize,
@@ -48,7 +48,7 @@ impl Out {
     }
 }
 
-/// Reads what a machine makes of an input.
+/// Reads the output of a machine that decodes an input.
 pub(super) struct Decoder<R, M> {
     input: BufReader<R>,
     machine: M,

@@ -34,8 +34,8 @@ const MAX_LEVELS: usize = 100;
 const ORIGIN_HEADERS: [&str; 6] = ["from", "sender", "received", "return-path", "message-id", "delivered-to"];
 const OTHER_HEADERS: [&str; 7] = ["to", "cc", "bcc", "subject", "date", "mime-version", "reply-to"];
 
-/// Return whether `head` begins with the headers of a mail that was sent, or of a multipart. Any line before the first
-/// blank one that is neither a header nor a continuation means no.
+/// Return whether `head` begins with the headers of a mail that was sent, or of a multipart. A text is not a mail if
+/// any line before the first blank one is neither a header nor a continuation.
 pub(crate) fn is_mail(head: &[u8]) -> bool {
     let (mut senders, mut others, mut lines, mut multipart) = (0, 0, 0, false);
     for line in head.split(|&byte| byte == b'\n') {
@@ -88,7 +88,7 @@ struct Level {
 enum State {
     /// The mail's own body, which is not a multipart.
     Body(Headers),
-    /// Before the first part of the innermost multipart, and where that begins.
+    /// Before the first part of the innermost multipart, whose preamble begins at this position.
     Preamble(u64),
     /// The next bytes are the headers of a part.
     Part,
@@ -172,8 +172,8 @@ impl MailWalker {
         }
     }
 
-    /// Read on to the next delimiter or the end. The first number is the end of the content before it: the line end
-    /// before a delimiter belongs to the delimiter.
+    /// Read to the next delimiter or the end of the mail. Return the end of the content before it, and the delimiter.
+    /// The line end before a delimiter belongs to the delimiter.
     fn seek_delimiter(&mut self, context: &Context<'_>) -> Result<(u64, Option<Delimiter>), Failure> {
         let deadline = context.deadline();
         let mut end = self.lines.position();
@@ -188,7 +188,7 @@ impl MailWalker {
         }
     }
 
-    /// Return the part with the content from `start` to `end`; afterwards reading resumes at the same line as before.
+    /// Return the part with the content from `start` to `end`. The next line to be read stays the same.
     fn take(&mut self, headers: Headers, start: u64, end: u64, context: &mut Context<'_>) -> Result<Child, Failure> {
         let failed = |error: io::Error| Failure::io("reading the container failed", &error);
         let next = self.lines.position();
@@ -276,7 +276,7 @@ impl MailWalker {
 impl Walker for MailWalker {
     fn next_child(&mut self, context: &mut Context<'_>) -> Option<Child> {
         loop {
-            // Each step sets the state again, unless it was the last one.
+            // Each step sets the next state, unless it ends the walk.
             let step = match std::mem::replace(&mut self.state, State::Done) {
                 State::Body(headers) => return result(self.take_body(headers, context)),
                 State::Preamble(start) => self.take_preamble(start, context),
@@ -296,8 +296,7 @@ fn result(step: Result<Option<Child>, Failure>) -> Option<Child> {
 }
 
 impl Child {
-    /// Return the child as failed: its bytes are those that the container has, and `failure` says what is wrong with
-    /// them.
+    /// Mark the child as failed: it keeps the bytes that the container has, and `failure` says what is wrong with them.
     fn damaged(mut self, failure: Failure) -> Self {
         self.content = match self.content {
             Content::Whole(fetched) | Content::Damaged(fetched, _) | Content::Typed(fetched, _, _) => {

@@ -15,16 +15,16 @@ pub(crate) enum Encoding {
     QuotedPrintable,
     /// Not defined by MIME, but used in mails.
     Uuencode,
-    /// Any other encoding, by its name.
+    /// Any other encoding, with its name.
     Unknown(String),
 }
 
-/// How much of an unknown encoding's name goes into a message.
+/// The number of characters of an unknown encoding's name that are kept for messages.
 const MAX_NAMED: usize = 64;
 
 impl Encoding {
-    /// Return the encoding that a Content-Transfer-Encoding header names. Hyphens, blanks and a plural are common
-    /// mistakes.
+    /// Return the encoding that a Content-Transfer-Encoding header names. Mistakes with
+    /// hyphens, blanks and plurals are common, so they are accepted.
     pub(crate) fn named(name: &str) -> Self {
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
         match plain.as_str() {
@@ -175,7 +175,7 @@ impl TransferDecoder for Quoted {
 }
 
 impl Quoted {
-    /// Return the bytes of an escape that turned out to be invalid.
+    /// Output the bytes of an escape that turned out to be invalid.
     fn unread(self, out: &mut Out) {
         match self {
             Self::Plain => {}
@@ -215,12 +215,28 @@ mod tests {
     fn uuencoded_lines_stand_between_begin_and_end() {
         let text = b"some words\r\nbegin 644 x.txt\r\n+:&5L;&\\@=V]R;&0\r\n`\r\nend\r\nmore";
         assert_eq!(decode(&Encoding::Uuencode, text).unwrap(), b"hello world");
-        // Spaces lost at a line's end stand for zeros.
+        // Spaces that were lost at a line's end stand for zeros.
         assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n(:0\n`\nend\n").unwrap(), b"i\0\0\0\0\0\0\0");
-        // The line of zero bytes may have lost its only one.
+        // The line of length zero may have lost its only character, a space.
         assert_eq!(decode(&Encoding::Uuencode, b"begin 644 x\n!:0\n\nend\n").unwrap(), b"i");
         assert!(decode(&Encoding::Uuencode, b"begin 644 x\n+:&5L;&\\@=V]R;&0\n").is_err());
         assert!(decode(&Encoding::Uuencode, b"nothing").is_err());
+    }
+
+    #[test]
+    fn a_uuencoded_line_without_a_length_is_damage_and_another_file_is_not_appended() {
+        for text in [
+            b"begin 644 a\n!:0\njunk\nbegin 644 b\n!:0\n`\nend\n".as_slice(),
+            b"begin 644 a\n!:0\nenough\nbegin 644 b\n!:0\n`\nend\n",
+            b"begin 644 a\n!:0\nbegin 644 b\n!:0\n`\nend\n",
+            b"begin 644 a\njunk\nbegin 644 b\n!:0\n`\nend\n",
+        ] {
+            let error = decode(&Encoding::Uuencode, text).unwrap_err();
+            assert!(error.to_string().contains("length"), "{error}");
+        }
+        // Prose that begins with the same word has no mode behind it.
+        let prose = b"begin with this:\nbegin \nbegin 644 a\n!:0\n`\nend\n";
+        assert_eq!(decode(&Encoding::Uuencode, prose).unwrap(), b"i");
     }
 
     #[test]

@@ -27,14 +27,14 @@ pub(crate) fn decode(block: &[u8]) -> Option<Header> {
     (expected != 0 && (expected == unsigned || expected == signed)).then_some(header)
 }
 
-/// What the headers before a member's own declare about it.
+/// The properties that the extension headers before a member's own header declare.
 #[derive(Default)]
 pub(crate) struct ExtendedHeaders {
     pub(crate) name: Option<Vec<u8>>,
     pub(crate) link: Option<Vec<u8>>,
     pub(crate) size: Option<u64>,
     pub(crate) sparse: bool,
-    /// What was wrong with one of them: then the member cannot be trusted.
+    /// What is wrong with one of these headers; the member then fails.
     pub(crate) damage: Option<Failure>,
 }
 
@@ -49,8 +49,8 @@ impl ExtendedHeaders {
         }
     }
 
-    /// Add a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length decides, because a value may
-    /// contain line feeds.
+    /// Add a member's pax records: `LENGTH KEY=VALUE` and a line feed each. The length determines the record's end,
+    /// because a value may contain line feeds.
     pub(crate) fn take_pax(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && bytes.first() != Some(&0) {
             let taken = record(bytes).ok_or(()).and_then(|(key, value, rest)| {
@@ -76,7 +76,7 @@ impl ExtendedHeaders {
     }
 }
 
-/// Return the first record's key and value, and what follows it.
+/// Return the first record's key and value, and the bytes after the record.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().position(|&byte| byte == b' ')?;
     let length = usize::try_from(number(bytes.get(..space)?)?).ok()?;

@@ -20,10 +20,10 @@ use crate::workspace::Source;
 pub(crate) use header::is_header;
 use header::{BLOCK, ExtendedHeaders};
 
-/// The most bytes of a name or a set of pax records.
+/// The maximum size of a long name or a set of pax records, in bytes.
 const MAX_EXTENSION: u64 = 1024 * 1024;
-/// The position of the flag in GNU's old sparse header, and in each block that continues it, that another such block
-/// follows.
+/// The positions of the flag that announces a continuation block: in GNU's old sparse header, and in each continuation
+/// block.
 const SPARSE_CONTINUED: u64 = 482;
 const SPARSE_BLOCK_CONTINUED: u64 = 504;
 
@@ -33,7 +33,7 @@ pub(crate) struct TarWalker {
     length: u64,
     /// The position of the next header.
     next: u64,
-    /// Whether zeros were seen since the last member.
+    /// Whether a block of zeros was seen since the last header.
     ended: bool,
     done: bool,
 }
@@ -146,28 +146,48 @@ impl TarWalker {
     fn take_member(
         &mut self,
         header: &Header,
-        extended: ExtendedHeaders,
+        mut extended: ExtendedHeaders,
         size: Result<u64, Failure>,
         context: &mut Context<'_>,
     ) -> Result<Step, Failure> {
-        let bytes = extended.name.unwrap_or_else(|| header.path_bytes().into_owned());
+        let bytes = extended.name.take().unwrap_or_else(|| header.path_bytes().into_owned());
         let name = Some(name::decode(&bytes, context.limits.max_name)).filter(|name| !name.is_empty());
         let kind = header.entry_type();
-        if kind.is_dir() || (kind.as_byte() == 0 && bytes.ends_with(b"/")) {
+        // Archives older than ustar have no type for directories. `kind` is the same for the types 0 and '0'.
+        let old_directory = header.as_old().linkflag == [0] && bytes.ends_with(b"/") && matches!(size, Ok(0));
+        if kind.is_dir() || old_directory {
             return Ok(Step::Continue);
         }
-        if let Some(media_type) = special(kind) {
-            let target = match media_type {
-                "inode/symlink" => extended.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())),
-                _ => None,
-            };
-            let fetched = context.keep(&target.unwrap_or_default());
-            let mut child = Child::typed(name, media_type, extended.damage.map_or(fetched, Err));
-            if kind.is_hard_link() {
-                child.metadata.insert("tar.link".to_owned(), "hard".to_owned());
-            }
-            return Ok(Step::Child(child));
+        let with_data = kind.is_hard_link() && self.has_link_data(&size)?;
+        let mut child = match special(kind).filter(|_| !with_data) {
+            Some(media_type) => take_special(name, media_type, header, extended, context),
+            None => self.take_data(name, header, extended, size, context)?,
+        };
+        if kind.is_hard_link() {
+            child.metadata.insert("tar.link".to_owned(), "hard".to_owned());
         }
+        Ok(Step::Child(child))
+    }
+
+    /// Return whether the data of a hard link of `size` bytes follow its header, as pax allows. Other writers state the
+    /// size of the linked file without its data, so the next header or the end of the archive follows.
+    fn has_link_data(&mut self, size: &Result<u64, Failure>) -> Result<bool, Failure> {
+        let Ok(1..) = size else { return Ok(false) };
+        let at = self.next;
+        let block = self.read(at, BLOCK)?;
+        Ok(block.iter().any(|&byte| byte != 0) && !is_header(&block))
+    }
+
+    /// Return the member whose data begin at the current position.
+    fn take_data(
+        &mut self,
+        name: Option<String>,
+        header: &Header,
+        extended: ExtendedHeaders,
+        size: Result<u64, Failure>,
+        context: &mut Context<'_>,
+    ) -> Result<Child, Failure> {
+        let kind = header.entry_type();
         let mut unsupported = extended.sparse.then(|| Failure::unsupported("the member is a sparse file"));
         if kind.is_gnu_sparse() {
             unsupported = Some(Failure::unsupported("the member is a sparse file"));
@@ -180,21 +200,21 @@ impl TarWalker {
             Err(failure) => {
                 // The position of the next header is unknown.
                 self.done = true;
-                return Ok(Step::Child(Child::failed(name, failure)));
+                return Ok(Child::failed(name, failure));
             }
         };
         if let Some(failure) = extended.damage.or(unsupported) {
-            return Ok(Step::Child(Child::failed(name, failure)));
+            return Ok(Child::failed(name, failure));
         }
         if let Some(nothing) = context.skip(end - start) {
-            return Ok(Step::Child(Child::fetched(name, Ok(nothing))));
+            return Ok(Child::fetched(name, Ok(nothing)));
         }
         self.source
             .seek(SeekFrom::Start(start))
             .map_err(|error| Failure::io("reading the container failed", &error))?;
         let meter = Meter::default();
         let mut reader = meter.tap((&mut self.source).take(end - start));
-        Ok(Step::Child(Child::fetched(name, context.fetch(&mut reader, &meter, Origin::Plain))))
+        Ok(Child::fetched(name, context.fetch(&mut reader, &meter, Origin::Plain)))
     }
 
     fn skip_sparse_map(&mut self, header: &Header) -> Result<(), Failure> {
@@ -241,4 +261,20 @@ fn special(kind: EntryType) -> Option<&'static str> {
         b'6' => Some("inode/fifo"),
         _ => None,
     }
+}
+
+/// Return a link, whose bytes are its target, or a special file, which has no bytes.
+fn take_special(
+    name: Option<String>,
+    media_type: &'static str,
+    header: &Header,
+    extended: ExtendedHeaders,
+    context: &mut Context<'_>,
+) -> Child {
+    let target = match media_type {
+        "inode/symlink" => extended.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())),
+        _ => None,
+    };
+    let fetched = context.keep(&target.unwrap_or_default());
+    Child::typed(name, media_type, extended.damage.map_or(fetched, Err))
 }

@@ -33,7 +33,7 @@ pub(crate) struct Directory {
     pub(crate) start: u64,
     pub(crate) end: u64,
     shift: u64,
-    /// The number of entries in the end record; exact only if it is the zip64 one.
+    /// The number of entries that the end record states; exact only if it is the zip64 end record.
     pub(crate) entries: u64,
     pub(crate) exact: bool,
 }
@@ -88,7 +88,7 @@ impl Directory {
         Self::check(source, at, u64::from(size), u64::from(offset), u64::from(entries), false)
     }
 
-    /// Return the zip64 end record that belongs to the end record at `at`, if there is one.
+    /// Return the directory from the zip64 end record that belongs to the end record at `at`, if there is one.
     fn from_zip64(source: &mut dyn Source, at: u64) -> Result<Option<Self>, Failure> {
         let Some(locator_at) = at.checked_sub(LOCATOR_LENGTH) else { return Ok(None) };
         let locator = read_at(source, locator_at, LOCATOR_LENGTH).map_err(|error| unreadable(&error))?;
@@ -133,7 +133,7 @@ impl Directory {
         Ok(Self { start, end, shift, entries, exact })
     }
 
-    /// Return the entry at `at`, which lies within the directory.
+    /// Return the entry at `at`, which must lie within the directory.
     pub(crate) fn entry(&self, source: &mut dyn Source, at: u64) -> Result<Entry, Failure> {
         let damaged = || Failure::broken(format!("the zip's central directory is damaged at byte {at}"));
         let fixed = read_at(source, at, CENTRAL_LENGTH).map_err(|error| unreadable(&error))?;
@@ -175,7 +175,7 @@ impl Directory {
 }
 
 /// Replace those of size, compressed size and offset that do not fit into 32 bits by the values in the zip64 extra
-/// field (APPNOTE 4.5.3), which holds exactly these, in this order.
+/// field (APPNOTE 4.5.3), which contains only the replaced ones, in this order.
 fn widen(sizes: &mut [u64; 3], mut extra: &[u8]) {
     while let (Some(id), Some(length)) = (u16_at(extra, 0), u16_at(extra, 2)) {
         let Some((field, rest)) = extra.get(4..).and_then(|rest| rest.split_at_checked(usize::from(length))) else {

@@ -8,9 +8,9 @@ use super::directory::Directory;
 use super::member;
 use crate::workspace::Source;
 
-/// How far the directory is searched, because the members that determine the kind come early.
+/// The number of directory entries that are searched; the members that determine the kind come early.
 const SEARCH_LIMIT: usize = 1000;
-/// How much of such a member is read.
+/// The number of bytes that are read of `mimetype` and of `[Content_Types].xml`.
 const MIMETYPE: u64 = 128;
 const CONTENT_TYPES: u64 = 1024 * 1024;
 
@@ -55,7 +55,7 @@ fn declared(bytes: &[u8]) -> Option<String> {
     (token(kind) && token(subtype)).then(|| text.to_ascii_lowercase())
 }
 
-/// Return the type of an Office Open XML package from that of its main part, without the suffix of a part.
+/// Return the type of an Office Open XML package: its main part's type without the suffix for a main part.
 fn office(bytes: &[u8]) -> Option<String> {
     let mut reader = Reader::from_reader(bytes);
     let mut buffer = Vec::new();

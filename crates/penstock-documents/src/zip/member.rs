@@ -11,13 +11,13 @@ use crate::context::{Context, Fetched, Meter, Origin};
 use crate::failure::{Failure, FailureKind};
 use crate::workspace::Source;
 
-/// APPNOTE 4.4.4: the member is encrypted; a marker ends LZMA data.
+/// The flags of a member that is encrypted, and of LZMA data that a marker ends (APPNOTE 4.4.4).
 const ENCRYPTED: u16 = 1;
 const END_MARKED: u16 = 2;
-/// APPNOTE 4.4.5: the method of members encrypted with WinZip's AES.
+/// The method of members that are encrypted with WinZip's AES (APPNOTE 4.4.5).
 const AES: u16 = 99;
 
-/// Read the member that `entry` describes, with its bytes at `data`.
+/// Read the member that `entry` describes, whose bytes are in the range `data`.
 pub(crate) fn fetch(
     source: &mut Box<dyn Source>,
     entry: &Entry,
@@ -33,7 +33,8 @@ pub(crate) fn fetch(
     context.fetch(&mut reader, &meter, Origin::Compressed)
 }
 
-/// Read up to `limit` bytes of a member to determine the kind of the archive; neither checked nor counted.
+/// Read up to `limit` bytes of a member to determine the kind of the archive. They are not counted, and are
+/// checked only if the member ends before `limit`.
 pub(crate) fn peek(source: &mut Box<dyn Source>, entry: &Entry, data: (u64, u64), limit: u64) -> Option<Vec<u8>> {
     let meter = Meter::default();
     let reader = open(source, entry, data, &meter).ok().filter(|_| entry.flags & ENCRYPTED == 0)?;
@@ -42,7 +43,7 @@ pub(crate) fn peek(source: &mut Box<dyn Source>, entry: &Entry, data: (u64, u64)
     Some(bytes)
 }
 
-/// Check an entry against the limits. Most bombs are recognised by their declared sizes, without inflating a byte.
+/// Check the declared size of an entry, so that most bombs are refused without inflating a byte.
 fn admit(entry: &Entry, context: &Context<'_>) -> Result<(), Failure> {
     let limits = context.limits;
     if entry.size > limits.max_inflated {
@@ -83,7 +84,7 @@ fn decoder<'m>(input: impl BufRead + 'm, entry: &Entry) -> io::Result<Box<dyn Re
     })
 }
 
-/// Reads `inner`, and at its end checks the size and the CRC in the directory.
+/// Reads `inner`, and at its end checks it against the size and the CRC in the directory.
 struct ChecksumReader<'m> {
     inner: Box<dyn Read + 'm>,
     crc: Crc,

@@ -1,6 +1,6 @@
 //! Zip, and the formats based on it: docx, xlsx, pptx, OpenDocument, EPUB, jar.
 //!
-//! The directory decides names, sizes and order. It is parsed here, because existing libraries keep all entries in
+//! The directory determines names, sizes and order. It is parsed here, because existing libraries keep all entries in
 //! memory and drop the first of two with the same name.
 
 mod directory;
@@ -36,7 +36,7 @@ impl ZipWalker {
         Self { source, directory, next: Some(directory.start), seen: 0, taken: BTreeMap::new(), overlapping: false }
     }
 
-    /// Return the one failure for a directory whose number of entries differs from its end record.
+    /// Return one failed child if the number of entries differs from that in the end record.
     fn finish(&mut self) -> Option<Child> {
         self.next = None;
         let expected = self.directory.entries;
@@ -46,7 +46,7 @@ impl ZipWalker {
     }
 
     fn take(&mut self, entry: &Entry, context: &mut Context<'_>) -> Result<Fetched, Failure> {
-        // For children that another sender sends, only the directory is read.
+        // Of children that another sender sends, only the directory entry is read.
         if context.divided
             && let Some(nothing) = context.skip(entry.size)
         {
@@ -54,7 +54,7 @@ impl ZipWalker {
         }
         let (start, end) = self.directory.data(&mut self.source, entry)?;
         self.claim(entry.header, end)?;
-        // The declared size is trusted only up to what a member may have.
+        // The declared size is trusted only up to the maximum ratio.
         let bytes = entry.size.min(entry.compressed.saturating_mul(context.limits.max_ratio.into()));
         if let Some(nothing) = context.skip(bytes) {
             return Ok(nothing);
@@ -79,7 +79,7 @@ impl Walker for ZipWalker {
         loop {
             let at = self.next?;
             if let Err(failure) = context.check(&deadline) {
-                // There were only directories for the whole time limit.
+                // The time limit passed while only directories were found.
                 self.next = None;
                 return Some(Child::failed(None, failure));
             }
@@ -112,7 +112,7 @@ impl Walker for ZipWalker {
     }
 
     fn divisible(&self) -> bool {
-        // Whether a member overlaps another depends on all members before it.
+        // Whether a member overlaps another depends on the members before it, which a divided walk skips.
         !self.overlapping
     }
 }

@@ -248,6 +248,56 @@ fn links_and_special_files_of_a_tar_are_parts_that_are_never_followed() {
 }
 
 #[test]
+fn a_hard_link_with_data_is_a_part_with_these_bytes_and_the_walk_goes_on_behind_them() {
+    let data = noise(600);
+    let mut bytes = tar_entry(b'0', b"first", b"", &data);
+    bytes.extend(tar_entry(b'x', b"pax", b"", b"13 path=hard\n"));
+    bytes.extend(tar_entry(b'1', b"short", b"first", &data));
+    bytes.extend(tar_entry(b'0', b"after", b"", b"x"));
+    bytes.extend([0; 1024]);
+    let steps = walk("a.tar", &bytes);
+    assert_eq!(
+        lines(&steps)[1..],
+        ["1:first:application/octet-stream", "1:hard:application/octet-stream", "1:after:text/plain"]
+    );
+    assert_eq!(find(&steps, "hard").bytes.as_deref(), Some(data.as_slice()));
+    assert_eq!(find(&steps, "hard").meta("tar.link"), "hard");
+    // The archive ends within the data.
+    assert_eq!(lines(&walk("a.tar", &bytes[..3500]))[2..], ["1:hard:broken"]);
+}
+
+#[test]
+fn a_hard_link_that_states_the_size_of_its_file_needs_no_data() {
+    let mut link = tar_entry(b'1', b"hard", b"first", b"hello");
+    link.truncate(512);
+    let mut bytes = tar_entry(b'0', b"first", b"", b"hello");
+    bytes.extend(&link);
+    bytes.extend(tar_entry(b'0', b"after", b"", b"x"));
+    bytes.extend([0; 1024]);
+    let steps = walk("a.tar", &bytes);
+    assert_eq!(lines(&steps)[1..], ["1:first:text/plain", "1:hard:inode/symlink", "1:after:text/plain"]);
+    assert_eq!(find(&steps, "hard").bytes.as_deref(), Some(b"first".as_slice()));
+    link.extend([0; 1024]);
+    assert_eq!(lines(&walk("a.tar", &link))[1..], ["1:hard:inode/symlink"]);
+}
+
+#[test]
+fn a_directory_of_an_old_tar_is_known_by_its_slash_and_is_no_part() {
+    let mut bytes: Vec<u8> = Vec::new();
+    for (name, data) in [("dir/", ""), ("dir/x", "x"), ("odd/", "data")] {
+        let mut header = tar::Header::new_old();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        bytes.extend(header.as_bytes());
+        bytes.extend(data.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+    }
+    bytes.extend([0; 1024]);
+    assert_eq!(lines(&walk("a.tar", &bytes))[1..], ["1:dir/x:text/plain", "1:odd/:text/plain"]);
+}
+
+#[test]
 fn long_names_of_gnu_and_pax_are_the_names() {
     let long = format!("{}/x", "d".repeat(300));
     let steps = walk("a.tar", &tar(&[(&long, b"x")]));

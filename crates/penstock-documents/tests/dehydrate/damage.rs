@@ -1,4 +1,4 @@
-//! Samples of every format, cut at every byte and with flipped bits: nothing panics, and every promise holds.
+//! Samples of every format, cut at every byte and with changed bits: nothing panics, and the API keeps its promises.
 
 use crate::fuzzing::fuzz_dehydrate;
 use crate::support::*;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use penstock_documents::{Dehydrator, Event, Limits, Part, Payload, PdfLimits, PdfPages, Source, Spool, Workspace};
 use sha2::{Digest, Sha256};
 
-/// Spools in memory and no reader of PDFs.
+/// A workspace with spools in memory and without a PDF reader.
 struct Memory;
 
 impl Workspace for Memory {

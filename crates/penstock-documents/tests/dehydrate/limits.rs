@@ -112,10 +112,47 @@ fn the_text_of_a_part_is_cut_but_its_bytes_are_whole() {
 }
 
 #[test]
+fn a_character_that_would_fit_after_the_cut_is_left_out() {
+    for markup in ["<html><p>aaa&eacute;b", "<?xml version='1.0'?><a>aaa&#233;b</a>"] {
+        let steps = walk_limited("x", markup.as_bytes(), Limits { max_text: 4, ..Limits::default() });
+        assert_eq!((steps[0].text(), steps[0].meta("text.cut")), ("aaa", "true"));
+    }
+    let title = "a".repeat(4095);
+    let steps = walk("x", format!("<html><title>{title}&eacute;b</title>").as_bytes());
+    assert_eq!(steps[0].meta("html.title"), title);
+}
+
+#[test]
+fn the_text_of_markup_that_is_not_searched_to_its_end_is_cut() {
+    let limits = Limits { max_markup: 1000, ..Limits::default() };
+    let blanks = " ".repeat(5000);
+    for markup in [format!("<html><p>x{blanks}y"), format!("<?xml version='1.0'?><a>x{blanks}y</a>")] {
+        let steps = walk_limited("x", markup.as_bytes(), limits.clone());
+        assert_eq!((steps[0].text(), steps[0].meta("text.cut")), ("x", "true"));
+    }
+    let whole = format!("<html><p>x{}", " ".repeat(990));
+    assert_eq!(walk_limited("x", whole.as_bytes(), limits)[0].meta("text.cut"), "");
+}
+
+#[test]
 fn html_beyond_what_is_searched_says_that_data_may_be_missing() {
     let html = format!("<html><img src='data:,x'>{}", " ".repeat(5000));
     let steps = walk_limited("x", html.as_bytes(), Limits { max_markup: 1000, ..Limits::default() });
     assert_eq!(lines(&steps)[1..], ["1:part 1:text/plain", "1:part 2:limit"]);
+}
+
+#[test]
+fn html_at_the_deepest_level_is_too_deep_only_if_data_was_found() {
+    let limits = Limits { max_depth: 0, max_markup: 1000, ..Limits::default() };
+    let blanks = " ".repeat(5000);
+    let steps = walk_limited("x", format!("<html><img src='data:,x'>{blanks}").as_bytes(), limits.clone());
+    assert_eq!(lines(&steps), ["0::too deep"]);
+    let html = format!("<html><p>x{blanks}");
+    let steps = walk_limited("x", html.as_bytes(), limits.clone());
+    assert_eq!((lines(&steps), steps[0].text()), (vec!["0::limit".to_owned()], "x"));
+    assert_eq!(steps[0].failure().1, "the document's last 4010 bytes were not searched for embedded data");
+    assert_eq!(steps[0].bytes.as_deref(), Some(html.as_bytes()));
+    assert_eq!(lines(&walk_limited("x", b"<html><p>x", limits)), ["0::text/html"]);
 }
 
 #[test]

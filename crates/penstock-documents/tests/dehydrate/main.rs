@@ -1,4 +1,4 @@
-//! Documents made in code, and their parts. Each test's name is the rule.
+//! Documents made in code, and their parts. Each test's name states the rule that it checks.
 
 // Helpers are outside of test functions, where the exemption in clippy.toml does not apply.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]

@@ -1,4 +1,4 @@
-//! Random trees of containers are taken apart into what they were made of; for random bytes every promise holds.
+//! Random trees of containers come apart into the same trees; for random bytes the API keeps its promises.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ enum Node {
 }
 
 fn node() -> impl Strategy<Value = Node> {
-    // A NUL first, so that the bytes are neither text nor a container.
+    // The NUL makes sure that the bytes are neither text nor a container.
     let leaf = proptest::collection::vec(any::<u8>(), 0..300).prop_map(|mut bytes| {
         bytes.splice(0..0, *b"\0leaf");
         Node::Leaf(bytes)
@@ -45,7 +45,7 @@ fn pack(node: &Node) -> Vec<u8> {
     }
 }
 
-/// List what is expected: the path, and a leaf's bytes.
+/// List the expected parts: each path, with the bytes if it is a leaf.
 fn expect(node: &Node, path: &str, out: &mut Vec<(String, Option<Vec<u8>>)>) {
     let children = match node {
         Node::Leaf(bytes) => {

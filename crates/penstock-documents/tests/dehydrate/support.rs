@@ -11,10 +11,11 @@ use penstock_documents::{
 };
 use sha2::{Digest, Sha256};
 
-/// Spools in small files, a clock that can be made to run, and a reader of "PDFs" whose pages are their lines.
+/// Spools that stay in memory while small, a clock that runs only if `tick` is set, and a reader of "PDFs" with one
+/// page per line.
 pub(crate) struct TestWorkspace {
     start: Instant,
-    /// How many milliseconds each read of the clock takes.
+    /// The milliseconds by which each read advances the clock.
     pub(crate) tick: u64,
     elapsed: AtomicU64,
     pub(crate) spools: Arc<AtomicU64>,
@@ -149,7 +150,7 @@ pub(crate) fn find<'s>(steps: &'s [Step], name: &str) -> &'s Step {
     found.unwrap_or_else(|| panic!("no part {name:?} in {:?}", lines(steps)))
 }
 
-/// One member of a hand-made zip, so that everything in it can be wrong.
+/// One member of a zip that is written field by field, so that a test can make any field wrong.
 #[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) name: Vec<u8>,

@@ -3,12 +3,12 @@ use penstock_wire::Reader;
 use super::code::{ACK, Version};
 use crate::Result;
 
-/// The reader has taken all events up to this one; 0 means that it is still there (decision 5).
+/// An acknowledgement: the reader has taken all events up to this one. 0 is a keep-alive (decision 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     /// The version of the frame that is acknowledged.
     pub version: Version,
-    /// The event's sequence number.
+    /// The sequence number of the event.
     pub sequence: u32,
 }
 

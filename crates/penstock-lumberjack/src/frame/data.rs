@@ -10,7 +10,7 @@ use crate::limits::Limits;
 pub struct Data<'a> {
     /// The frame's version.
     pub version: Version,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u32,
     /// Its content.
     pub pairs: Pairs<'a>,
@@ -107,17 +107,17 @@ impl<'a> Data<'a> {
     }
 }
 
-/// How far the pairs of an event were scanned, so that an event that arrives byte by byte is scanned only once.
+/// The progress of a scan of an event's pairs, so that an event that arrives byte by byte is scanned only once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PairScan {
     /// The offset after the strings and lengths scanned so far.
     end: usize,
-    /// Strings still to come, two for each pair.
+    /// How many strings are not scanned yet, two for each pair.
     strings: u64,
 }
 
 impl PairScan {
-    /// Begin once the pair count has arrived.
+    /// Begin a scan; `None` until the pair count has arrived.
     pub(super) fn begin(bytes: &[u8], limits: &Limits) -> Result<Option<Self>> {
         let mut reader = Reader::new(bytes.get(6..).unwrap_or_default());
         let Ok(pairs) = reader.u32() else { return Ok(None) };

@@ -10,7 +10,7 @@ use crate::limits::Limits;
 pub struct Json<'a> {
     /// The frame's version.
     pub version: Version,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u32,
     /// The document.
     pub payload: &'a [u8],
@@ -27,7 +27,7 @@ impl<'a> Json<'a> {
 
     /// Append the frame.
     ///
-    /// Fails as a limit if the document's length does not fit into its field.
+    /// Fails as a misuse if the document's length does not fit into its field.
     pub fn encode(&self, out: &mut impl BufMut) -> Result<()> {
         let length = u32::try_from(self.payload.len()).map_err(|_| Misuse::DocumentLength)?;
         let mut writer = Writer::new(out);

@@ -1,4 +1,4 @@
-//! The frames, one file for each, with encoder, decoder and tests.
+//! The frames: one file for each, with its encoder and its decoder.
 
 mod ack;
 mod code;
@@ -20,17 +20,17 @@ use penstock_wire::Reader;
 
 use crate::error::{Malformed, Result};
 
-/// A whole frame, whose content is borrowed from the decoder. There are no compressed frames here: the decoder returns
-/// their content.
+/// A whole frame, whose content is borrowed from the decoder. A compressed frame has no variant: the decoder returns
+/// the frames in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// The writer announces its window.
+    /// The size of the writer's next window.
     Window(Window),
     /// An event of pairs.
     Data(Data<'a>),
     /// An event of JSON.
     Json(Json<'a>),
-    /// The reader acknowledges.
+    /// An acknowledgement of the reader.
     Ack(Ack),
 }
 

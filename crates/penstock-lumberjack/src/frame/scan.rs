@@ -7,16 +7,16 @@ use crate::accepts::Accepts;
 use crate::error::{Malformed, Result, Violation};
 use crate::limits::Limits;
 
-/// What the input begins with.
+/// The frame at the beginning of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A complete frame of this length.
     Frame(usize),
-    /// The six bytes that begin a compressed frame, and how many compressed bytes follow.
+    /// The six bytes that begin a compressed frame; this many compressed bytes follow.
     Compressed(u32),
 }
 
-/// Searches for the end of the first frame, and remembers between calls how far it has searched.
+/// A search for the end of the first frame, which remembers between calls how far it has searched.
 ///
 /// ```text
 ///             type J                       all there

@@ -1,4 +1,4 @@
-//! The writer, alone and against our reader, over connections that break.
+//! Tests of the writer, alone and with our reader, over connections that break.
 #![allow(clippy::expect_used)]
 
 use std::collections::VecDeque;
@@ -189,8 +189,7 @@ struct Wire {
 }
 
 proptest! {
-    /// Whatever breaks at whatever time: every event arrives, every acknowledged event was taken, and the order is kept
-    /// except for events that were sent again.
+    /// Connections break at any time, but every event arrives, and every acknowledged event was taken.
     #[test]
     fn every_event_arrives_over_connections_that_break(
         sequence in prop_oneof![Just(Sequence::Window), Just(Sequence::Continue)],

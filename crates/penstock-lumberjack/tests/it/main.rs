@@ -1,4 +1,4 @@
-//! The tests of the public interface, in one binary: each binary more is linked for half a minute.
+//! The tests of the public interface, in one binary: each further binary would take half a minute to link.
 
 mod client;
 mod fuzzing;

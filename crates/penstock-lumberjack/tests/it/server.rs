@@ -1,4 +1,4 @@
-//! The reader, in dialogues under a clock that moves only when a test moves it.
+//! Tests of the reader, in dialogues under a clock that moves only when a test moves it.
 #![allow(clippy::expect_used)]
 
 use std::time::Duration;
@@ -228,13 +228,13 @@ fn version_1_hears_nothing_unless_its_last_acknowledgement_is_to_be_repeated() {
 
 #[test]
 fn an_acknowledgement_is_not_repeated_where_the_writer_may_take_it_for_a_later_window() {
-    // Numbers that restart, in a window of the same size, of a larger one, and of a smaller one.
+    // The numbers restart in a second window of the same size, of a larger size, and of a smaller size.
     for second in [2, 3, 1] {
         let mut dialogue = Dialogue::with(Version::V1, ServerConfig { repeat_ack: true, ..ServerConfig::default() });
         dialogue.window(2).events([1, 2]).arrive().expect("legal");
         dialogue.take_all();
         assert_eq!(dialogue.acks(), [('1', 2)]);
-        // The rest of the window may be in flight, and the writer knows its numbers.
+        // The rest of the second window may be in flight, and the writer has already numbered it.
         dialogue.window(second).events([1]).arrive().expect("legal");
         dialogue.pass(7.0).expect("no time-out");
         assert_eq!(dialogue.acks(), []);

@@ -1,5 +1,5 @@
-//! The vectors under `tests/vectors/lumberjack`: valid input means what the file says and is encoded again byte for
-//! byte; invalid input results in its kind of error after the frames before it; and all of this holds in pieces, too.
+//! Tests of the vectors under `tests/vectors/lumberjack`: valid input decodes as the file says and is encoded again
+//! byte for byte; invalid input results in its kind of error after the frames before it; both also hold in pieces.
 // A vector that does not match its expectation fails the test that reads it.
 #![allow(clippy::expect_used)]
 
@@ -75,7 +75,7 @@ fn encode(frame: &FrameJson, out: &mut BytesMut) {
     }
 }
 
-/// Return all frames in the pieces, and how it ended.
+/// Return all frames in the pieces, and how the stream ended.
 fn decode(accepts: Accepts, pieces: &[&[u8]]) -> (Vec<FrameJson>, Result<Decoder, Error>) {
     let mut decoder = Decoder::new(accepts, Limits::default());
     let mut frames = Vec::new();

@@ -29,9 +29,9 @@ pub enum Code {
     Failed,
     /// The consumer has cancelled the job.
     Cancelled,
-    /// Nothing new arrived for `stallTimeoutMs`.
+    /// No progress for `stallTimeoutMs`.
     Stalled,
-    /// The payload is not what its metadata or its checksum says.
+    /// The payload does not match its metadata or its checksum.
     Corrupt,
     /// The caller broke a rule.
     Misuse,
@@ -55,7 +55,7 @@ impl Code {
         }
     }
 
-    /// Return what a status other than success means to a client.
+    /// Return the code that a status other than success means to a client.
     pub(crate) const fn of_status(status: u16) -> Self {
         match status {
             400 => Self::Malformed,
@@ -70,7 +70,7 @@ impl Code {
         }
     }
 
-    /// Return its name, as bodies of errors and Python show it.
+    /// Return its name, which error responses and Python show.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "MALFORMED",

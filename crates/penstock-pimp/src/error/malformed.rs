@@ -3,7 +3,7 @@ use std::str::Utf8Error;
 use crate::id::JobId;
 use crate::limits::LONGEST_KEY;
 
-/// Malformed inputs. A buffer answers such a request with 400.
+/// The input, or the part of it, that is malformed. A buffer answers such a request with 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -22,7 +22,7 @@ pub enum Malformed {
     /// The content type in chunk 0.
     #[error("chunk 0 is no metadata: contentType is no MIME type")]
     ContentType,
-    /// The meta data of the application in chunk 0.
+    /// The application's `meta` in chunk 0.
     #[error("chunk 0 is no metadata: meta is no object")]
     Meta,
     /// A consumer's position.
@@ -42,7 +42,7 @@ pub enum Malformed {
     /// The checksum in a position.
     #[error("the position has no state of a SHA-256")]
     PositionDigest,
-    /// A position in a payload of another form.
+    /// A position that does not fit the form of the payload.
     #[error("the position is none of this payload")]
     PositionPayload,
     /// The text of a body.
@@ -60,13 +60,13 @@ pub enum Malformed {
     /// A write without a chunk.
     #[error("chunks is empty")]
     NoChunks,
-    /// An envelope by itself.
+    /// A stored or received envelope.
     #[error("no envelope: {reason}")]
     Envelope {
         /// Message of the JSON parser.
         reason: String,
     },
-    /// An index.
+    /// An index that does not fit 32 bits.
     #[error("index is above 2^32 - 1")]
     Index,
     /// A chunk that has an error but is not final.
@@ -102,13 +102,13 @@ pub enum Malformed {
     /// A job's lifetime.
     #[error("ttlMs is not within 1 and {limit}")]
     Ttl {
-        /// The longest, in milliseconds.
+        /// The longest lifetime, in milliseconds.
         limit: u64,
     },
     /// A key in the body of a creation.
     #[error("{field} is no key: 1 to {LONGEST_KEY} visible ASCII characters")]
     Key {
-        /// Which key.
+        /// The name of the field.
         field: &'static str,
     },
     /// A key of a job.

@@ -15,10 +15,10 @@ pub use code::Code;
 pub use malformed::Malformed;
 pub use rejection::Rejection;
 
-/// Return type of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. Each error has a [`Code`], by which callers tell errors apart.
+/// The errors of this crate. Each has a [`Code`], by which callers tell errors apart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -31,7 +31,7 @@ pub enum Error {
     /// The buffer does not know the job.
     #[error("the job is not known")]
     NotFound,
-    /// The job is in a state that does not allow it.
+    /// The job's state does not allow the request.
     #[error(transparent)]
     Conflict(#[from] Conflict),
     /// The job's lifetime is over.
@@ -60,7 +60,7 @@ pub enum Error {
         /// The most bytes that an answer may have.
         limit: usize,
     },
-    /// The body of a request is not JSON by its type.
+    /// The content type of a request is not JSON.
     #[error("Content-Type is not application/json")]
     ContentType,
     /// The buffer refused a request.
@@ -78,10 +78,10 @@ pub enum Error {
     /// No progress for `stallTimeoutMs`.
     #[error(transparent)]
     Stalled(#[from] Stalled),
-    /// The payload is not what its metadata or its checksum says.
+    /// The payload does not match its metadata or its checksum.
     #[error("the payload is not what its job says: {0}")]
     Corrupt(#[from] Corrupt),
-    /// Something could not be encoded.
+    /// A value could not be encoded.
     #[error(transparent)]
     Unwritable(#[from] Unwritable),
     /// The caller broke a rule.
@@ -123,11 +123,11 @@ pub enum Conflict {
     NotCompleted,
 }
 
-/// What a buffer has lost.
+/// The data that a buffer has lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// A part: its disk was damaged, as recovery found at the start.
+    /// A part of the job: recovery found at the start that the disk was damaged.
     #[error("the buffer's disk was damaged: it has lost a part of the job, which cannot go on")]
     Part,
     /// A chunk that is missing from its store.
@@ -168,10 +168,10 @@ pub enum Stalled {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It could not be made, or its answer did not come.
+    /// The request could not be made, or its answer was lost.
     #[error("{0}")]
     Request(String),
-    /// The buffer was busy, or failed.
+    /// The buffer was busy, or it failed.
     #[error("the buffer answered with {0}")]
     Status(u16),
     /// The buffer reports that it has a chunk, but no poll returns it.
@@ -182,7 +182,7 @@ pub enum Failure {
     },
 }
 
-/// How a payload differs from what its job says.
+/// How a payload differs from its metadata or its checksum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -215,14 +215,14 @@ pub enum Corrupt {
     /// It has another checksum.
     #[error("its SHA-256 is {actual}, and the sender said {expected}")]
     Digest {
-        /// The actual checksum.
+        /// The checksum that the sender stated.
         expected: Box<Digest>,
         /// The checksum of the bytes that arrived.
         actual: Box<Digest>,
     },
 }
 
-/// What could not be encoded. Encoding in this crate fails only where memory runs out.
+/// The data that could not be encoded. Encoding in this crate fails only where memory runs out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unwritable {
@@ -285,7 +285,7 @@ pub enum Misuse {
     /// Compressed text.
     #[error("what is compressed is no text: gzip needs base64")]
     GzipText,
-    /// The length of compressed data, before it is compressed.
+    /// `content_length` together with compression.
     #[error("content_length of what is compressed is not known before")]
     GzipLength,
     /// `meta` is not JSON.
@@ -311,7 +311,7 @@ impl Error {
         Self::Rejected(Box::new(Rejection::new(request.into(), status, body)))
     }
 
-    /// Return the code by which callers tell it from others.
+    /// Return the code, by which callers tell errors apart.
     pub const fn code(&self) -> Code {
         match self {
             Self::Malformed(_) => Code::Malformed,
@@ -324,7 +324,7 @@ impl Error {
             Self::Limit(_) | Self::AnswerLength { .. } => Code::TooLarge,
             Self::ContentType => Code::UnsupportedMediaType,
             Self::Rejected(rejection) => rejection.code,
-            // No sender reports this error, but it fails the job in the same way.
+            // No sender reports `Unwritable`, but it fails the job in the same way.
             Self::Failed { .. } | Self::Unwritable(_) => Code::Failed,
             Self::Cancelled => Code::Cancelled,
             Self::Stalled(_) => Code::Stalled,
@@ -339,7 +339,7 @@ impl Error {
     }
 }
 
-/// Formats the last chunk that arrived.
+/// The last chunk that arrived, as a part of a message.
 struct Last(Option<u32>);
 
 impl fmt::Display for Last {
@@ -351,7 +351,7 @@ impl fmt::Display for Last {
     }
 }
 
-/// Formats a failure, if there is one, after a semicolon.
+/// The failure, if there is one, after a semicolon.
 struct Behind<'a>(&'a Option<Failure>);
 
 impl fmt::Display for Behind<'_> {

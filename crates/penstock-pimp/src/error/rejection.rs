@@ -1,4 +1,4 @@
-//! Requests that a buffer rejects, as its responses say.
+//! Requests that a buffer rejected.
 
 use super::code::Code;
 
@@ -9,7 +9,7 @@ const EXCERPT: usize = 300;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the buffer refused {request} with {status}: {excerpt}")]
 pub struct Rejection {
-    /// The meaning of its status and of the code in its body.
+    /// The code of the status, or `Lost` where the body of a 410 says so.
     pub code: Code,
     /// The request.
     pub request: String,
@@ -20,7 +20,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// Read a response: the [`Code`] of its status, and the beginning of its body.
+    /// Make a rejection from a response: the [`Code`] of its status, and the beginning of its body.
     pub(super) fn new(request: String, status: u16, body: &[u8]) -> Self {
         let code = Code::of_status(status);
         let lost = || code_of(body).as_deref() == Some(Code::Lost.name());

@@ -23,8 +23,8 @@ pub struct FinalChunk {
     pub sha256: Option<Digest>,
 }
 
-/// The fields of a record, with their names and in their order. Both must stay: earlier buffers wrote them, and a buffer
-/// over Redis replaces a record only if the record is byte for byte what the job that was read encodes to.
+/// The fields of a record. Their names and their order must stay: earlier buffers wrote such records, and a buffer over
+/// Redis replaces a record only if it equals, byte for byte, the encoding of the job that was read.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredJob {
     pub(super) write_key: Digest,

@@ -11,7 +11,7 @@ use crate::{Compression, ContentEncoding, Metadata};
 /// How values hold the payload (section 3, decision 4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// Unencoded for text and for types that are text, Base64 for other bytes.
+    /// As `Identity` if the content type is textual and the payload is not compressed, otherwise Base64.
     #[default]
     Auto,
     /// Unencoded; Base64 if the payload turns out not to be UTF-8 before chunk 0 is sent.
@@ -20,24 +20,24 @@ pub enum Encoding {
     Base64,
 }
 
-/// How a sender writes (sections 8 and 12).
+/// How a sender writes (sections 8 and 12). A value after a colon is the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SenderConfig {
     /// The payload's MIME type: `application/octet-stream`.
     pub content_type: String,
-    /// How values hold it.
+    /// How values hold the payload.
     pub encoding: Encoding,
-    /// Whether it is compressed; then values are Base64.
+    /// Whether the payload is compressed; then values are Base64.
     pub gzip: bool,
-    /// The length of the payload, if it is known and not compressed. The job fails if the length differs.
+    /// The length of the payload, if known and not compressed. The job fails if the actual length differs.
     pub content_length: Option<u64>,
     /// A JSON object for the consumer.
     pub meta: Option<String>,
     /// How many complete chunks are collected before they are written: 10.
     pub max_chunks_per_batch: usize,
-    /// How long anything waits before it is written: 250 ms.
+    /// The longest that bytes wait before they are written: 250 ms.
     pub flush_interval: Duration,
-    /// Bytes of a value: 256 KiB.
+    /// The most bytes of a value: 256 KiB.
     pub max_chunk: usize,
     /// How long failed writes are retried: 30 s.
     pub stall_timeout: Duration,

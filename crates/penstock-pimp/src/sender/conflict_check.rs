@@ -1,4 +1,4 @@
-//! Compares a request's chunks with those that the buffer already had.
+//! A comparison of a request's chunks with the chunks that the buffer already had.
 //!
 //! The first write of an index wins, silently (section 7). So a stored chunk may come from a writer from whom the job
 //! was taken over. Without the comparison a sender would believe that the job is written, while its readers wait for
@@ -15,7 +15,7 @@ use crate::{Batch, Envelope, JobId, Limits, Metadata, Poll, Result};
 
 /// How many chunks a probe asks for: at most 8 MiB of values with the default limits.
 const LIMIT: u32 = 32;
-/// The chunks are in memory already, and the buffer enforces the limits of a job.
+/// No limits: the chunks are in memory already, and the buffer enforces the limits of a job.
 const ANY: Limits =
     Limits { job: u64::MAX, chunks: u32::MAX, value: u64::MAX, error: u64::MAX, body: u64::MAX, ttl: u64::MAX };
 
@@ -24,9 +24,9 @@ const ANY: Limits =
 pub(super) enum ProbeOutcome {
     /// All chunks are as this sender wrote them.
     Same,
-    /// The poll shows some of the chunks; another poll is needed.
+    /// The answer shows only some of the chunks; another poll is needed.
     Partial,
-    /// The buffer returns neither this chunk nor any after it.
+    /// The buffer does not return this chunk, which is the first that the poll asked for.
     Missing(u32),
     /// This chunk was written by another writer; `end` is the index after the last chunk, unless the job has ended.
     Different { index: u32, end: Option<u32> },
@@ -50,18 +50,18 @@ pub(super) struct ConflictProbe {
 enum Stage {
     /// Our chunks that are not compared yet.
     Compare(VecDeque<Envelope<'static>>),
-    /// The chunk at `index` is another writer's; no chunk below `place` is the last one.
+    /// The chunk at `index` is another writer's; no chunk below `place` ends the job.
     FindEnd { index: u32, place: u32 },
 }
 
 impl ConflictProbe {
-    /// Compare the chunks of a write's body.
+    /// Make a probe that compares the chunks of a write's body.
     pub(super) fn compare(body: &[u8], job: JobId) -> Result<Self> {
         let ours = Batch::decode(body, job, &ANY)?.into_owned();
         Ok(Self { job, stage: Stage::Compare(ours.envelopes().iter().cloned().collect()) })
     }
 
-    /// Find the index after the last chunk; the chunk at `index` cannot be written.
+    /// Make a probe that finds the index after the last chunk; the chunk at `index` cannot be written.
     pub(super) const fn find_end(job: JobId, index: u32) -> Self {
         Self { job, stage: Stage::FindEnd { index, place: index } }
     }

@@ -1,4 +1,4 @@
-//! Cuts values from the waiting bytes.
+//! The cutting of values from the waiting bytes.
 
 use std::borrow::Cow;
 

@@ -26,10 +26,10 @@ pub(super) enum Phase {
         why: String,
         /// The error that the caller gets once the final chunk is written; `None` if the caller failed the job.
         error: Option<Error>,
-        /// Whether the final chunk was moved after those of another writer.
+        /// Whether the final chunk was moved after another writer's chunks.
         moved: bool,
     },
-    /// The final chunk is written. The error is why the job failed, if the caller does not know it.
+    /// The final chunk is written. The error is the reason why the job failed, unless the caller failed it.
     Finished(Option<Error>),
     /// Nothing more can be written, not even the final chunk.
     Broken(Error),
@@ -87,7 +87,7 @@ impl Phase {
         }
     }
 
-    /// Move the final chunk after those of another writer. A job that does not fail is not moved.
+    /// Move the final chunk after another writer's chunks. Only the final chunk of a failing job is moved.
     pub(super) const fn move_behind(&mut self) {
         match self {
             Self::Failing { moved, .. } => *moved = true,

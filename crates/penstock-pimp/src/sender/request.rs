@@ -27,7 +27,7 @@ impl Chunk {
     }
 }
 
-/// An envelope as it is written.
+/// An envelope in JSON.
 #[derive(Debug)]
 pub(super) struct EncodedEnvelope {
     pub(super) bytes: Vec<u8>,
@@ -46,7 +46,7 @@ pub(super) struct EncodedEnvelope {
 #[derive(Debug)]
 pub(super) enum Step {
     Write,
-    /// The write was answered: the probe asks which chunks the buffer has at its indices.
+    /// The write was answered: the probe asks which chunks the buffer has at the write's indices.
     Probe(ConflictProbe),
 }
 

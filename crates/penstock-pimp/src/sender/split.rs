@@ -18,8 +18,8 @@ impl Sender {
         self.rest.clear();
     }
 
-    /// Halve the batch size after a batch that was too large, perhaps for a gateway in front of the buffer, so that
-    /// nothing of it was stored. A single chunk that is too large is too large for the job.
+    /// Halve a batch, and the batch size, because the buffer or a gateway in front of it found the batch too large and
+    /// stored nothing of it. The batch has two or more chunks: a single one that is too large fails the job instead.
     pub(super) fn split(&mut self, now: Now) {
         let Some(request) = &mut self.request else { return };
         let half = request.envelopes.len() / 2;

@@ -1,4 +1,4 @@
-//! The consumer, with a buffer that the test plays.
+//! Tests of the consumer, in which the test plays the buffer.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Pair {
         Now { instant: self.clock.instant(), unix_micros: self.clock.unix_micros() }
     }
 
-    /// Wait until the next poll is due; return after how many milliseconds, and the query.
+    /// Wait until the next poll is due; return how many milliseconds that took, and the query.
     fn polled(&mut self) -> (u128, String) {
         let before = self.clock.instant();
         let now = self.now();
@@ -57,7 +57,7 @@ impl Pair {
         self.consumer.handle_response(now, 200, body.as_bytes())
     }
 
-    /// Return the bytes so far, and whether the payload is complete.
+    /// Return the bytes since the last call, and whether the payload became complete.
     fn received(&mut self) -> (String, bool) {
         let (mut data, mut completed) = (Vec::new(), false);
         while let Some(event) = self.consumer.poll_event() {
@@ -217,7 +217,7 @@ fn an_answer_that_breaks_a_rule_ends_it() {
     assert!(pair.consumer.handle_response(now, 200, b"<html>").is_err());
 }
 
-/// Return the payload as read by consumers of which each resumes from the position of the one before.
+/// Read the payload with several consumers, each of which resumes from the position of the previous one.
 fn by_turns(metadata: &Value, values: &[&str], sha256: Option<&str>, turns: usize) -> Result<Vec<u8>, Code> {
     let mut pair = Pair::new(ConsumerConfig::default());
     let job = JobId::parse(JOB).expect("valid");
@@ -259,7 +259,7 @@ fn another_consumer_goes_on_where_one_was() {
     // One Base64 text, cut at any position.
     let base64 = json!({"contentType": "a/b", "contentEncoding": "base64"});
     assert_eq!(by_turns(&base64, &["Y", "WJjZ", "GV", "m"], Some(&sha256), 99), Ok(b"abcdef".to_vec()));
-    // gzip is read from its beginning again, and returned once.
+    // A gzip payload is read again from its beginning, but each byte is returned once.
     let text: Vec<u8> = (0..100_000_u32).flat_map(|number| number.to_string().into_bytes()).collect();
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut encoder, &text).expect("memory");

@@ -1,4 +1,4 @@
-//! The limits of a job, and a job against a plain model.
+//! Tests of a job's limits, and of a job against a plain model.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;

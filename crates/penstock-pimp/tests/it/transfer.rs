@@ -1,4 +1,5 @@
-//! A sender, a buffer and a consumer over a network that loses requests and answers: what arrives equals what was sent.
+//! Tests of a sender, a buffer and a consumer over a network that loses requests and answers: the payload must arrive
+//! as it was sent.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
@@ -271,7 +272,7 @@ proptest! {
             Ok(()) => prop_assert_eq!((read, out), (Ok(()), pieces.concat())),
             Err(error) => {
                 prop_assert_eq!(error.code(), Code::Conflict);
-                // Our sender failed it, or the other writer ended it before.
+                // Our sender failed the job, or the other writer had already ended it.
                 prop_assert!(transfer.buffer.job.done().is_some_and(|done| done.failed) || ended);
             }
         }

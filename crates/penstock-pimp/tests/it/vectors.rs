@@ -1,5 +1,5 @@
-//! The vectors under `tests/vectors/pimp`: valid input is stored as the file says, and invalid input gets its status;
-//! jobs behave as the dialogues say; values decode to their payloads, however they are cut.
+//! Tests of the vectors under `tests/vectors/pimp`: valid input is stored as the file says, invalid input gets its
+//! status, jobs behave as the dialogues say, and values decode to their payloads wherever they are cut.
 // A vector that does not match its expectation fails the test that reads it.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
@@ -95,7 +95,7 @@ fn a_write_that_is_wrong_has_its_status() {
     }
 }
 
-/// A job, and the key of the caller, "w" unless a step names another.
+/// A buffer with one job. The key of a caller is "w" unless a step names another.
 struct Buffer {
     clock: FakeClock,
     job: Job,

@@ -12,24 +12,27 @@ const SUFFIX: &str = ".log.session";
 /// The number of bytes of a record before its parts: the session's ID, the form, two numbers.
 const BEFORE: usize = 25;
 
-/// The parts of each session in a log.
+/// The parts of each session in a log, and the number of damaged places.
 #[derive(Default)]
-struct Sessions(HashMap<[u8; 16], Vec<u8>>);
+pub(crate) struct Sessions {
+    pub(crate) parts: HashMap<[u8; 16], Vec<u8>>,
+    holes: usize,
+}
 
 impl Replay for Sessions {
     fn record(&mut self, entry: &Entry<'_>) -> Option<()> {
         let parts = || entry.body[BEFORE..].to_vec();
         match entry.body[16] {
-            b'n' | b'w' => drop(self.0.insert(entry.label, parts())),
-            b'm' => self.0.entry(entry.label).or_default().extend(parts()),
-            b'G' => drop(self.0.remove(&entry.label)),
+            b'n' | b'w' => drop(self.parts.insert(entry.label, parts())),
+            b'm' => self.parts.entry(entry.label).or_default().extend(parts()),
+            b'G' => drop(self.parts.remove(&entry.label)),
             _ => {}
         }
         Some(())
     }
 
-    fn hole(&mut self, hole: &Hole<'_>) {
-        panic!("{hole}");
+    fn hole(&mut self, _: &Hole<'_>) {
+        self.holes += 1;
     }
 }
 
@@ -41,9 +44,8 @@ pub(crate) fn segments(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// Return each session's parts in a folder. Read a copy, because a process may be writing the
-/// folder.
-pub(crate) fn sessions(folder: &Path) -> HashMap<[u8; 16], Vec<u8>> {
+/// Return the sessions in a folder. Read a copy, because a process may be writing the folder.
+pub(crate) fn sessions(folder: &Path) -> Sessions {
     let copy = tempfile::tempdir().unwrap();
     for segment in segments(folder) {
         // The segment may be removed in the meantime.
@@ -55,10 +57,12 @@ pub(crate) fn sessions(folder: &Path) -> HashMap<[u8; 16], Vec<u8>> {
     let kind = header.and_then(|header| header.get(8..16)?.try_into().ok()).unwrap_or_default();
     let format = Format { kind, suffix: SUFFIX, what: "the journal of sessions", segment: 16 << 20 };
     Log::open(Arc::new(SystemDisk), copy.path(), format, &mut sessions).unwrap();
-    sessions.0
+    sessions
 }
 
-/// Return the number of sessions in a folder.
+/// Return the number of sessions in a folder. A damaged place counts as one: a server that started
+/// there removes the damaged segment a moment later, when its sessions have ended.
 pub(crate) fn count(folder: &Path) -> usize {
-    sessions(folder).len()
+    let Sessions { parts, holes } = sessions(folder);
+    parts.len() + holes
 }

@@ -111,7 +111,7 @@ fn a_session_of_the_version_before_this_one_goes_on() {
     // An earlier version kept a session's parts in a separate file: at a server in a folder of the
     // session's name.
     for (folder, into) in [(home.server_state(), session.as_str()), (home.state(), "")] {
-        let sessions = sessions(&folder);
+        let sessions = sessions(&folder).parts;
         assert_eq!(sessions.keys().map(hex::encode).collect::<Vec<_>>(), [session.as_str()]);
         segments(&folder).iter().for_each(|segment| fs::remove_file(segment).unwrap());
         fs::create_dir_all(folder.join(into)).unwrap();

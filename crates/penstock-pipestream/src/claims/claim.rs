@@ -4,17 +4,17 @@ use crate::session_id::SessionId;
 use crate::status::Status;
 use crate::time::Now;
 
-/// The session that has a deferred entity.
+/// The state of a claim check, with the session that redeemed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimState {
-    /// None yet.
+    /// No session has redeemed it.
     Open,
-    /// The session that redeemed it.
+    /// A session has redeemed it.
     Redeemed {
         /// The session that redeemed it.
         by: SessionId,
     },
-    /// The session that redeemed it, and it has come to an end there.
+    /// A session has redeemed it, and its entity has ended there.
     Settled {
         /// The session that redeemed it.
         by: SessionId,
@@ -26,24 +26,24 @@ pub enum ClaimState {
 /// A claim check and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// Its ID: random, never 0.
+    /// The claim check's ID: random, never 0.
     pub id: u64,
-    /// The session in which its entity was deferred.
+    /// The session in which the entity was deferred.
     pub session: SessionId,
     /// The entity's scope.
     pub scope: u16,
     /// The entity.
     pub entity: u32,
-    /// When it expires, in microseconds since the Unix epoch.
+    /// When the claim check expires, in microseconds since the Unix epoch.
     pub expiry_micros: u64,
     /// Where processing has stopped, if it had begun.
     pub validation: Option<Box<StoppingPointValidation>>,
-    /// Its state.
+    /// The claim check's state.
     pub state: ClaimState,
 }
 
 impl Claim {
-    /// Return the claim check as the wire has it.
+    /// Return the claim check's message.
     pub fn check(&self) -> ClaimCheck {
         ClaimCheck {
             claim_id: Some(self.id),
@@ -79,12 +79,12 @@ impl Claim {
         }
     }
 
-    /// Return whether it may be redeemed.
+    /// Return whether the claim check may be redeemed.
     pub fn is_open(&self, now: Now) -> bool {
         self.state == ClaimState::Open && !self.is_expired(now)
     }
 
-    /// Return whether that session has redeemed it.
+    /// Return whether `session` has redeemed the claim check.
     pub fn is_with(&self, session: SessionId) -> bool {
         match self.state {
             ClaimState::Open => false,

@@ -1,4 +1,5 @@
-//! Claim checks (sections 6.5.2 and 10.8, decision 20): entities that were deferred until another session redeems them.
+//! Claim checks (sections 6.5.2 and 10.8, decision 20): entities that are deferred until another
+//! session redeems them.
 //!
 //! ```text
 //!            issue()            redeem(), once            settle()
@@ -7,10 +8,11 @@
 //!                                  expired: refused, and forgotten after `linger`
 //! ```
 //!
-//! A book outlives sessions and processes, so it belongs to a server, not to a session. It does no IO. Each change
-//! produces a [`ClaimRecord`] that must be on disk before the change is announced; a record states how long it must be
-//! kept; and after a restart [`ClaimBook::restore`] takes the records back in the order in which they were produced.
-//! The caller makes IDs from a secure source of random bytes.
+//! A book outlives sessions and processes, so it belongs to a server, not to a session. It does no
+//! IO. Each change produces a [`ClaimRecord`] that must be on disk before the change is announced;
+//! the records of a claim check must be kept until it is forgotten; and after a restart
+//! [`ClaimBook::restore`] takes the records back in the order in which they were produced. The
+//! caller makes IDs from a secure source of random bytes.
 
 mod claim;
 mod record;
@@ -34,10 +36,10 @@ use crate::time::Now;
 /// The limits of a book on the number and lifetime of claim checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimLimits {
-    /// The most known claim checks, including expired ones that are kept for `linger`. Default: 1,000,000.
+    /// The most claim checks that a book knows, including expired ones that it keeps for `linger`.
+    /// Default: 1,000,000.
     pub max_claims: usize,
-    /// How long a claim check is valid, unless its terms state less; also the most that they may state. Default: 86,400
-    /// s (section 10.4).
+    /// How long a claim check is valid, by default and at most. Default: 86,400 s (section 10.4).
     pub life: Duration,
     /// How long an expired claim check is still known: then a late redemption gets CLAIM_EXPIRED instead of
     /// CLAIM_NOT_FOUND, and an entity that was redeemed in time can still be settled. Default: 3,600 s.
@@ -59,7 +61,7 @@ pub struct ClaimTerms {
     pub scope: u16,
     /// The entity.
     pub entity: u32,
-    /// How long it is valid; `None` for as long as the book allows.
+    /// How long the claim check is valid; `None` for as long as the book allows.
     pub life: Option<Duration>,
     /// Where processing has stopped (section 9.6); `None` if it had not begun, which the claim check states too.
     pub validation: Option<StoppingPointValidation>,
@@ -70,7 +72,7 @@ pub struct ClaimTerms {
 pub struct ClaimBook {
     limits: ClaimLimits,
     claims: FastMap<u64, Claim>,
-    /// When each claim check is forgotten.
+    /// When each claim check is forgotten, with its ID.
     ends: BTreeSet<(u64, u64)>,
     records: VecDeque<ClaimRecord>,
 }
@@ -116,14 +118,14 @@ impl ClaimBook {
         Ok(Some(claim))
     }
 
-    /// Void a claim check that was never announced, because its entity has ended in another way meanwhile.
+    /// Void a claim check that was never announced, because its entity has ended in another way.
     pub fn void(&mut self, id: u64) {
         if self.forget(id) {
             self.records.push_back(ClaimRecord::Voided { id });
         }
     }
 
-    /// Return what is known about a claim check; nothing once it has expired.
+    /// Return a claim check and its entity's status; neither once the claim check has expired.
     pub fn query(&self, now: Now, id: u64) -> ClaimResponse {
         let claim = self.claims.get(&id).filter(|claim| !claim.is_expired(now));
         ClaimResponse { claim_id: id, found: claim.map(Claim::found) }
@@ -134,7 +136,8 @@ impl ClaimBook {
     ///
     /// # Errors
     ///
-    /// CLAIM_EXPIRED, or CLAIM_NOT_FOUND if it is unknown, belongs to another session, or was redeemed already.
+    /// CLAIM_EXPIRED, or CLAIM_NOT_FOUND if the claim check is unknown, belongs to another session,
+    /// or was redeemed already.
     pub fn redeem(&mut self, now: Now, id: u64, session: SessionId, by: SessionId) -> Result<Claim> {
         self.check_redeem(now, id, session)?;
         let Some(claim) = self.claims.get_mut(&id) else { return Err(Violation::UnknownClaim { id }.into()) };
@@ -149,7 +152,7 @@ impl ClaimBook {
     ///
     /// # Errors
     ///
-    /// Errors of [`redeem`](Self::redeem).
+    /// The errors of [`redeem`](Self::redeem).
     pub fn check_redeem(&self, now: Now, id: u64, session: SessionId) -> Result<()> {
         let known = self.claims.get(&id).filter(|claim| claim.session == session);
         let Some(claim) = known else { return Err(Violation::UnknownClaim { id }.into()) };
@@ -224,7 +227,8 @@ impl ClaimBook {
         self.ends.first().map(|(at, _)| *at)
     }
 
-    /// Forget what expired long ago, and return how many that were: their records may be deleted.
+    /// Forget claim checks that expired more than `linger` ago, and return how many they were:
+    /// their records may be deleted.
     pub fn handle_timeout(&mut self, now: Now) -> usize {
         let mut forgotten = 0;
         while let Some((_, id)) = self.ends.first().copied().filter(|(at, _)| *at <= now.unix_micros) {
@@ -234,22 +238,22 @@ impl ClaimBook {
         forgotten
     }
 
-    /// Return a known claim check, which may be an expired one.
+    /// Return a claim check that is known, even if it has expired.
     pub fn get(&self, id: u64) -> Option<&Claim> {
         self.claims.get(&id)
     }
 
-    /// Return the claim checks of an end, in no order.
+    /// Return all known claim checks in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.claims.values()
     }
 
-    /// Return how many are known.
+    /// Return how many claim checks are known.
     pub fn len(&self) -> usize {
         self.claims.len()
     }
 
-    /// Return whether none is known.
+    /// Return whether no claim check is known.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty()
     }

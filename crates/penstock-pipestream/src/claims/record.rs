@@ -11,7 +11,8 @@
 //!            2   by 16   status 1       settled
 //! ```
 //!
-//! Integers are big-endian. The store adds length and checksum.
+//! Integers are big-endian. A validation is optional and follows a byte 1. The store adds length
+//! and checksum.
 
 use bytes::BytesMut;
 use penstock_wire::{Reader, Writer};
@@ -31,27 +32,27 @@ const VOIDED: u8 = 4;
 /// A change to a claim check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClaimRecord {
-    /// It was issued, or is carried over into a new file.
+    /// The claim check was issued, or is carried over into a new file.
     Issued(Claim),
-    /// It was redeemed.
+    /// The claim check was redeemed.
     Redeemed {
-        /// Its ID.
+        /// The claim check's ID.
         id: u64,
         /// The session that redeemed it.
         by: SessionId,
     },
-    /// Its entity has ended.
+    /// The entity of the claim check has ended.
     Settled {
-        /// Its ID.
+        /// The claim check's ID.
         id: u64,
-        /// The session that had redeemed it.
+        /// The session that redeemed it.
         by: SessionId,
         /// The terminal status.
         status: Status,
     },
-    /// It was voided before it was announced.
+    /// The claim check was voided before it was announced.
     Voided {
-        /// Its ID.
+        /// The claim check's ID.
         id: u64,
     },
 }
@@ -71,7 +72,7 @@ impl ClaimRecord {
                 writer.u64(claim.expiry_micros);
                 write_state(&mut writer, claim.state);
                 if let Some(validation) = &claim.validation {
-                    // A marker distinguishes a validation without fields from none.
+                    // The byte 1 distinguishes a validation without fields from no validation.
                     writer.u8(1);
                     writer.bytes(&validation.encode_to_vec());
                 }

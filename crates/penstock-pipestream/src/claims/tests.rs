@@ -190,8 +190,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is done, and whenever the process restarts: nothing is redeemed twice, nothing after its expiry, and
-    /// the book restored from the records knows what the book before it knew.
+    /// Whatever the operations and whenever the process restarts, no claim check is redeemed twice
+    /// or after its expiry, and the restored book knows the same claim checks as the book before
+    /// it.
     #[test]
     fn a_claim_check_is_redeemed_at_most_once_however_often_the_process_restarts(
         steps in proptest::collection::vec(step(), 0..60),

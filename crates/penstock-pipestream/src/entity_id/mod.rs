@@ -60,6 +60,13 @@ pub const fn is_before(a: u32, b: u32) -> bool {
     2 * (distance(a, b) as u64) < MODULUS as u64
 }
 
+/// Return whether a peer may send `value` as its cursor, if ours is `cursor` and the next unassigned ID is `next`: an
+/// ID neither before the cursor nor after the next one (decision 8). Reserved IDs are excluded explicitly, because
+/// their distances are those of valid ones.
+pub(crate) const fn is_cursor(value: u32, cursor: u32, next: u32) -> bool {
+    is_assignable(value) && distance(cursor, value) <= distance(cursor, next)
+}
+
 /// Return the ID that `steps` steps of [`next_id`] lead to.
 pub(crate) const fn id_after(id: u32, steps: u32) -> u32 {
     ((id as u64 + ASSIGNABLE - 1 + steps as u64) % ASSIGNABLE) as u32 + 1
@@ -105,7 +112,8 @@ impl EntityIdSpace {
             return Err(Misuse::CursorStart { cursor, last: last_assigned }.into());
         }
         let next = next_id(last_assigned);
-        // The distance to the last ID counts, not to the next one: a full window is a valid start.
+        // This checks the distance to the last ID, not to the next one, because a full window is a
+        // valid start.
         if next != cursor && distance(cursor, last_assigned) >= space.max_window {
             return Err(Misuse::WindowStart { cursor, last: last_assigned, window: max_window }.into());
         }
@@ -142,16 +150,16 @@ impl EntityIdSpace {
         self.place(id).and_then(|(word, bit)| self.resolved.get(word).map(|word| word & bit == 0)).unwrap_or(false)
     }
 
-    /// Check that a peer may send `value` as this space's cursor: neither before the cursor nor after the next
-    /// unassigned ID (decision 8).
+    /// Check that a peer may send `value` as this space's cursor.
     fn check_cursor(&self, value: u32) -> Result<()> {
-        if is_assignable(value) && distance(self.cursor, value) <= distance(self.cursor, self.next_id()) {
+        if is_cursor(value, self.cursor, self.next_id()) {
             return Ok(());
         }
         Err(Violation::CursorRange { cursor: value, first: self.cursor, next: self.next_id() }.into())
     }
 
-    /// Move the cursor to the peer's, which resolves every ID before it, and return whether it moved.
+    /// Move the cursor to the peer's, which resolves every ID before that, and return whether the
+    /// cursor moved.
     pub fn advance_to(&mut self, value: u32) -> Result<bool> {
         self.check_cursor(value)?;
         let steps = ordinal_distance(self.cursor, value);
@@ -179,7 +187,7 @@ impl EntityIdSpace {
         self.in_flight
     }
 
-    /// Return the stored form of the window.
+    /// Return the size of the window.
     pub fn max_window(&self) -> u32 {
         self.max_window
     }
@@ -189,7 +197,7 @@ impl EntityIdSpace {
         distance(self.cursor, self.next_id()) >= self.max_window
     }
 
-    /// Return the position of the bit of an ID in flight.
+    /// Return the word and the bit of an ID in flight.
     fn place(&self, id: u32) -> Option<(usize, u64)> {
         let ordinal = ordinal_distance(self.cursor, id);
         if !is_assignable(id) || ordinal >= self.in_flight {

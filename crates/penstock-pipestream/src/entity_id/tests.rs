@@ -160,7 +160,7 @@ fn every_vector_holds() {
     }
 }
 
-/// The same rules on numbers that never wrap: the n-th ID assigned is number n.
+/// A model of the same rules on numbers that never wrap: the n-th ID assigned is number n.
 struct Model {
     base: u32,
     next: u128,

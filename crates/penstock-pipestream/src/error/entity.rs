@@ -1,23 +1,23 @@
 use super::{DocumentError, ErrorCode, ObjectError, ReferenceError};
 use crate::sizes::{CHECKSUM_LENGTH, DOC, MAX_DATA_LAYER, SEALED};
 
-/// What fails one entity while the session continues (decisions 14 to 16).
+/// An error that fails one entity while the session continues (decisions 14 to 16).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityError {
-    /// The data layer in a header.
+    /// A header with a data layer that is too high.
     #[error("data layer {0} is above {MAX_DATA_LAYER}")]
     DataLayer(u32),
-    /// The checksum in a header.
+    /// A header whose checksum has the wrong length.
     #[error("the checksum has {0} bytes, not {CHECKSUM_LENGTH}")]
     ChecksumLength(usize),
-    /// The number of chunks in a header.
+    /// A header that states no chunks.
     #[error("total_chunks is 0")]
     NoChunks,
-    /// The number of a chunk.
+    /// A chunk whose index is not below the number of chunks.
     #[error("chunk {index} of {total}")]
     ChunkIndex {
-        /// The number of the chunk.
+        /// The chunk's index.
         index: u32,
         /// How many chunks there are.
         total: u32,
@@ -27,81 +27,81 @@ pub enum EntityError {
     ChunkCount {
         /// How many chunks there are.
         total: u32,
-        /// Bytes that it has.
+        /// The payload's length in bytes.
         length: u64,
     },
-    /// The place of a chunk.
+    /// A chunk that begins after the end of the payload.
     #[error("a chunk at {offset} of a payload of {length} bytes")]
     ChunkOffset {
-        /// Where it begins.
+        /// The chunk's offset in the payload.
         offset: u64,
-        /// Bytes that it has.
+        /// The payload's length in bytes.
         length: u64,
     },
-    /// Chunks of different entities with one ID.
+    /// Streams of one entity whose headers contradict each other.
     #[error("the headers of its streams disagree")]
     ChunkHeaders,
-    /// A chunk that is there already.
+    /// A chunk that has arrived before.
     #[error("chunk {index} came twice")]
     ChunkTwice {
-        /// The number of the chunk.
+        /// The chunk's index.
         index: u32,
     },
     /// Chunks that do not make up the whole payload.
     #[error("its chunks leave gaps")]
     ChunkGaps,
-    /// A chunk that is too long.
+    /// A chunk that extends beyond the payload.
     #[error("chunk {index} goes beyond the payload's {length} bytes")]
     ChunkEnd {
-        /// The number of the chunk.
+        /// The chunk's index.
         index: u32,
-        /// Bytes that it has.
+        /// The payload's length in bytes.
         length: u64,
     },
-    /// A chunk in the range of another one.
+    /// A chunk that overlaps another one.
     #[error("chunk {index} overlaps another")]
     ChunkOverlap {
-        /// The number of the chunk.
+        /// The chunk's index.
         index: u32,
     },
-    /// More payload than the header states.
+    /// A payload that is longer than its header states.
     #[error("the payload has {seen} bytes or more, its header says {length}")]
     PayloadOverrun {
-        /// Bytes that arrived.
+        /// How many bytes arrived.
         seen: u64,
-        /// Bytes that it has.
+        /// The length in the header.
         length: u64,
     },
-    /// Less payload than the header states.
+    /// A payload whose length is not the one in its header.
     #[error("the payload has {seen} bytes, its header says {length}")]
     PayloadLength {
-        /// Bytes that arrived.
+        /// How many bytes arrived.
         seen: u64,
-        /// Bytes that it has.
+        /// The length in the header.
         length: u64,
     },
     /// A payload whose checksum differs from the header's.
     #[error("the payload's checksum does not match")]
     Checksum,
-    /// A header that is not sealed.
+    /// A header that is not sealed, at an end that requires sealed headers.
     #[error("its header came in the clear, and this end takes headers only that are sealed with its header key")]
     ClearHeader,
-    /// A header that is sealed with another key.
+    /// A header that no key of this end opens.
     #[error("its header is sealed with the header key {key_id}, and no key of this end opens it")]
     HeaderKey {
-        /// The ID of the key, in hex.
+        /// The ID of the key that sealed it, in hex.
         key_id: String,
     },
-    /// A sealed header that is none.
+    /// A malformed entry for a sealed header.
     #[error("{SEALED} is malformed")]
     SealedHeader,
-    /// The PipeDoc in a header.
+    /// An invalid PipeDoc.
     #[error("{DOC}: {0}")]
     Document(DocumentError),
-    /// An object that a reference leads to.
+    /// An error in the object that a reference names.
     #[error(transparent)]
     Object(ObjectError),
-    /// A reference to an object elsewhere.
+    /// An invalid reference to an object.
     #[error(transparent)]
     Reference(ReferenceError),
 }

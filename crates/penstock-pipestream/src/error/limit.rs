@@ -3,219 +3,219 @@ use penstock_wire::LimitExceeded;
 use super::ErrorCode;
 use crate::sizes::{MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, MAX_REFERENCE};
 
-/// The limit that was exceeded.
+/// A limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// Parents that wait for their children.
+    /// The open entries of the manifest.
     #[error("the manifest holds {count} entries, which is max_entries")]
     ManifestEntries {
-        /// How many there are.
+        /// How many entries are open.
         count: usize,
     },
-    /// Children that wait for their parents.
+    /// The completions that arrived before their parents' entries.
     #[error("{count} completions wait for their parents, which is max_orphans")]
     Orphans {
-        /// How many there are.
+        /// How many orphans are kept.
         count: usize,
     },
-    /// Known claim checks.
+    /// The known claim checks.
     #[error("{count} claim checks are known, which is max_claims")]
     ClaimChecks {
-        /// How many there are.
+        /// How many claim checks are known.
         count: usize,
     },
-    /// Open queries of this end.
+    /// The open claim requests of this end.
     #[error("{limit} claim requests are open")]
     SentClaimRequests {
-        /// How many there may be.
+        /// How many requests may be open.
         limit: usize,
     },
-    /// Open queries of the peer.
+    /// The open claim requests of the peer.
     #[error("more than {limit} claim requests are open")]
     ReceivedClaimRequests {
-        /// How many there may be.
+        /// How many requests may be open.
         limit: usize,
     },
-    /// Open checkpoints of the peer.
+    /// The open checkpoints of the peer.
     #[error("more than {limit} checkpoints are open")]
     Checkpoints {
-        /// How many there may be.
+        /// How many checkpoints may be open.
         limit: usize,
     },
-    /// Entities of a scope in flight.
+    /// The window of a scope.
     #[error("PENDING outside the window of {window} from cursor {cursor}")]
     Window {
         /// The size of the window.
         window: u32,
-        /// The cursor.
+        /// The scope's cursor.
         cursor: u32,
     },
-    /// Entities that the peer may announce in a scope.
+    /// The entities that the peer may announce in one scope.
     #[error("more than {limit} entities in a scope")]
     ScopeEntities {
-        /// How many there may be.
+        /// How many entities a scope may have.
         limit: u32,
     },
-    /// Entities that this end may announce in a scope.
+    /// The entities that this end may announce in one scope.
     #[error("scope {scope} has had {announced} entities, all it may have")]
     OwnScopeEntities {
         /// The scope.
         scope: u16,
-        /// How many were announced.
+        /// How many entities were announced.
         announced: u64,
     },
-    /// Entities that the peer has not ended.
+    /// The entities of the peer that have no terminal status yet.
     #[error("more than {limit} entities without a terminal status")]
     OpenEntities {
-        /// How many there may be.
+        /// How many entities may be open.
         limit: usize,
     },
-    /// Children at layer 0, which share the window with their parent.
+    /// The children of one parent at layer 0, which share the window with it.
     #[error("the parent has more children than the window of {window}")]
     OwnChildren {
         /// The size of the window.
         window: u32,
     },
-    /// Headers that arrived before their PENDING.
+    /// The headers that wait for their PENDING.
     #[error("headers of more than {bytes} bytes wait for their PENDING")]
     HeldHeaders {
-        /// Bytes that there are.
+        /// The limit in bytes.
         bytes: usize,
     },
-    /// Frames kept for a later connection.
+    /// The sent bytes of stream 0 that are kept until the peer acknowledges them.
     #[error("the peer has not acknowledged {bytes} bytes of stream 0")]
     Unacknowledged {
-        /// Bytes that there are.
+        /// How many bytes are unacknowledged.
         bytes: usize,
     },
-    /// Bytes before the SESSION of a later connection.
+    /// The bytes that arrive after a SESSION that resumes, before the session is found.
     #[error("too many bytes arrived before the session was resumed")]
     EarlyBytes,
-    /// Timers.
+    /// The items of a heap.
     #[error("the heap holds 4294967295 items and takes no more")]
     Heap,
-    /// Levels, in a STATUS.
+    /// The depth of scopes, exceeded by a DEHYDRATING.
     #[error("DEHYDRATING at depth {depth}; the limit is {limit}")]
     Depth {
         /// The stated depth.
         depth: u8,
-        /// How many there may be.
+        /// The deepest scope's depth.
         limit: u8,
     },
-    /// Levels, in a header.
+    /// The depth of scopes, exceeded by a header.
     #[error("a dehydrated entity at depth {depth}; the limit is {limit}")]
     HeaderDepth {
-        /// The stated depth.
+        /// The entity's depth.
         depth: u8,
-        /// How many there may be.
+        /// The deepest scope's depth.
         limit: u8,
     },
-    /// Levels that this end may make.
+    /// The depth of scopes, exceeded by an announcement of this end.
     #[error("an entity at depth {depth} cannot be dehydrated; the limit is {limit}")]
     OwnDepth {
-        /// The stated depth.
+        /// The entity's depth.
         depth: u8,
-        /// How many there may be.
+        /// The deepest scope's depth.
         limit: u8,
     },
-    /// Levels at layer 0.
+    /// The levels at layer 0, where a child cannot be dehydrated in turn.
     #[error("layer 0 has one level: an entity with a parent stays whole")]
     OneLevel,
-    /// Bytes of a frame.
+    /// The length of a frame.
     #[error("frame 0x{frame_type:02X} has a length of {length}, above the limit of {MAX_FRAME_LENGTH}")]
     FrameLength {
-        /// The type of the frame.
+        /// The frame's type.
         frame_type: u8,
-        /// Bytes that it has.
+        /// The frame's length in bytes.
         length: u32,
     },
-    /// Bytes of a header.
+    /// The length of a header.
     #[error("a header of {length} bytes is above the limit of {limit}")]
     HeaderLength {
-        /// Bytes that it has.
+        /// The header's length in bytes.
         length: u32,
-        /// How many there may be.
+        /// The limit in bytes.
         limit: u32,
     },
-    /// Bytes of a sealed header.
+    /// The length of a sealed header.
     #[error("a sealed header of {length} bytes is above the limit of {MAX_HEADER_LENGTH}")]
     SealedHeaderLength {
-        /// Bytes that it has.
+        /// The sealed entry's length in bytes.
         length: usize,
     },
-    /// Bytes of metadata.
+    /// The size of a header's metadata.
     #[error("metadata of {bytes} bytes is above the limit of {limit}")]
     Metadata {
-        /// Bytes that there are.
+        /// The size of the metadata in bytes.
         bytes: usize,
-        /// How many there may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Bytes of a payload.
+    /// The length of a payload.
     #[error("a payload of {length} bytes is above the limit of {limit}")]
     PayloadLength {
-        /// Bytes that it has.
+        /// The payload's length in bytes.
         length: u64,
-        /// How many there may be.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Bytes of a reference.
+    /// The length of a reference.
     #[error("a FileStorageReference of {length} bytes is above the limit of {MAX_REFERENCE}")]
     ReferenceLength {
-        /// Bytes that it has.
+        /// The reference's length in bytes.
         length: usize,
     },
-    /// Bytes of a payload that is a reference.
+    /// The length of a payload that is a reference.
     #[error("a FileStorageReference is above the limit of {MAX_REFERENCE} bytes")]
     ReferencePayload,
-    /// Bytes of an object behind a reference.
+    /// The length of the object that a reference names.
     #[error("the object {name} has {length} bytes; the limit is {limit}")]
     ObjectLength {
-        /// Its name.
+        /// The object's URL.
         name: String,
-        /// Bytes that it has.
+        /// The object's length in bytes.
         length: u64,
-        /// How many there may be.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Headers that arrived before the keys for opening them.
+    /// The headers that arrived before the keys that open them.
     #[error("headers of more than {bytes} bytes came before the session had its ID")]
     EarlyHeaders {
-        /// Bytes that there are.
+        /// The limit in bytes.
         bytes: usize,
     },
-    /// Details of claim checks.
+    /// The details of claim checks that are kept.
     #[error("what claim checks stand for takes {bytes} bytes, which is the limit")]
     ClaimDetails {
-        /// Bytes that there are.
+        /// The limit in bytes.
         bytes: usize,
     },
-    /// Sessions with the same name in a sink.
+    /// The sessions of one name in a sink: the session's folder exists already.
     #[error("{reason}")]
     SessionFolder {
-        /// What is wrong with it.
+        /// The error of the file system.
         reason: String,
     },
-    /// Separate ranges of a payload.
+    /// The separate ranges of a payload.
     #[error(transparent)]
     Fragments(LimitExceeded),
-    /// Bytes that HKDF can produce.
+    /// The bytes that HKDF can produce.
     #[error("a header key cannot be derived")]
     KeyDerivation,
 }
 
-/// Operation that took too long.
+/// A deadline that passed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Deadline {
-    /// The next frame of the peer.
+    /// No frame arrived in time.
     #[error("nothing came on stream 0")]
     Silence,
-    /// The redemption of a claim check.
+    /// A claim check was not redeemed in time.
     #[error("claim check {id:016x} has expired")]
     ClaimExpired {
-        /// The ID.
+        /// The claim check's ID.
         id: u64,
     },
 }

@@ -7,21 +7,21 @@ use crate::status::Status;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// There are fewer bytes than a field needs (decision 3).
+    /// Bytes that end inside a field (decision 3).
     #[error(transparent)]
     Truncated(Truncated),
-    /// A message of protobuf.
+    /// A message that is not valid protobuf.
     #[error("protobuf does not parse: {0}")]
     Protobuf(prost::DecodeError),
-    /// An enum of a message.
+    /// An unknown value of an enum in a message.
     #[error("unknown enum value {value} in {field}")]
     EnumValue {
         /// The field, as the message names it.
         field: &'static str,
-        /// Its number.
+        /// The value.
         value: i32,
     },
-    /// The type of a frame.
+    /// A type byte that is not a frame type.
     #[error("0x{0:02X} is no frame type")]
     FrameType(u8),
     /// A reserved frame type.
@@ -30,55 +30,52 @@ pub enum Malformed {
     /// A whole frame of an unknown type.
     #[error("no frame of type {0:?}")]
     NoFrame(Option<u8>),
-    /// The status of an entity.
+    /// A reserved status code.
     #[error("status code 0x{0:X} is reserved")]
     Status(u8),
-    /// The reason of a yield.
+    /// A reserved yield reason.
     #[error("yield reason 0x{0:02X} is reserved")]
     YieldReason(u8),
-    /// A STATUS that has no extension.
+    /// A STATUS that announces an extension which its status does not have.
     #[error("STATUS {0} with E=1, but it has no extension")]
     UnexpectedExtension(Status),
-    /// A STATUS that has one.
+    /// A STATUS without the extension that its status needs.
     #[error("STATUS {0} with E=0, but it needs its extension")]
     MissingExtension(Status),
-    /// The type of a frame of layer 2.
+    /// A type byte that is not a frame type of layer 2.
     #[error("0x{0:02X} is no frame of layer 2")]
     Layer2Type(u8),
-    /// A SESSION of a later connection.
+    /// A SESSION that resumes without a count of received frames.
     #[error("a SESSION that resumes does not state what was received")]
     NoReceived,
-    /// The status in a CLAIM_RESPONSE.
-    #[error("a status below 0 in a CLAIM_RESPONSE")]
-    ClaimStatus,
-    /// A CLAIM_RESPONSE that has found something.
+    /// A CLAIM_RESPONSE that states a found claim check but does not contain it.
     #[error("a CLAIM_RESPONSE has found a claim check and does not carry it")]
     NoClaimCheck,
-    /// A CLAIM_RESPONSE that has found nothing.
+    /// A CLAIM_RESPONSE that contains a claim check but states that none was found.
     #[error("a CLAIM_RESPONSE carries a claim check that it has not found")]
     UnexpectedClaimCheck,
-    /// The ID of a session.
+    /// A session ID that is not 32 digits of lower-case hex.
     #[error("a session ID of {length} bytes is not 32 digits of lower-case hex")]
     SessionId {
-        /// Bytes that it has.
+        /// The ID's length in bytes.
         length: usize,
     },
-    /// The last frame of stream 0.
+    /// A control stream that ended inside a frame.
     #[error("stream 0 was {how} inside a frame")]
     ControlEnd {
-        /// How it ended.
+        /// How the stream ended.
         how: StreamEnd,
     },
-    /// The header of an entity.
+    /// An entity stream that ended inside its header.
     #[error("a stream ended inside its header")]
     HeaderEnd,
-    /// A URI.
+    /// An invalid URI.
     #[error("not a pipestream URI: {0}")]
     Uri(UriError),
-    /// A record of claim checks.
+    /// An invalid record of claim checks.
     #[error(transparent)]
     ClaimRecord(ClaimRecordError),
-    /// A record of a session, which this end has stored.
+    /// An invalid record of a session.
     #[error("a stored session: {0}")]
     Stored(StoredError),
 }
@@ -87,46 +84,46 @@ pub enum Malformed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriError {
-    /// Too many scope IDs, or an invalid one.
+    /// A path with too many scope IDs, or an invalid one.
     #[error("a scope path has at most 8 scope IDs, each of them 0 to 65535")]
     ScopePath,
-    /// An entity ID that no entity has.
+    /// An entity ID that is reserved.
     #[error("the entity ID is reserved")]
     ReservedEntity,
-    /// More bytes than a URI may have.
+    /// A URI that is too long.
     #[error("it is longer than 1024 bytes")]
     Length,
-    /// A different scheme.
+    /// A scheme other than `pipestream`.
     #[error("it does not begin with pipestream://")]
     Scheme,
-    /// No session ID.
+    /// A URI without a session ID.
     #[error("it names no session")]
     NoSession,
-    /// A scope path that cannot be read.
+    /// A scope path that is malformed.
     #[error("a scope path is 1 to 8 decimal scope IDs, 0 to 65535, with dots")]
     ScopeText,
     /// Segments after the entity ID.
     #[error("nothing follows the entity ID")]
     Trailing,
-    /// An address without its closing bracket.
+    /// An IPv6 address without its closing bracket.
     #[error("a bracket is not closed")]
     Bracket,
-    /// An address that is none.
+    /// Brackets around something other than an IPv6 address.
     #[error("what is in brackets is no IPv6 address")]
     Address,
-    /// Something other than a port after an address.
+    /// Something other than a port after an IPv6 address.
     #[error("only a port may follow the address in brackets")]
     AddressEnd,
-    /// A host.
+    /// An invalid host.
     #[error("the host is neither a DNS name nor an address")]
     Host,
-    /// A port.
+    /// An invalid port.
     #[error("a port is 1 to 65535")]
     Port,
-    /// A session ID.
+    /// An invalid session ID.
     #[error("a session ID is 1 to 128 letters, digits, '-', '.', '_' or '~'")]
     SessionId,
-    /// An entity ID.
+    /// An invalid entity ID.
     #[error("an entity ID is 1 to 8 hex digits")]
     EntityId,
 }
@@ -135,25 +132,25 @@ pub enum UriError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimRecordError {
-    /// The kind of a record.
+    /// An unknown kind of record.
     #[error("{0} is no kind of claim record")]
     Kind(u8),
-    /// A record that is followed by something.
+    /// Bytes after the end of a record.
     #[error("{bytes} bytes after a claim record")]
     Trailing {
-        /// Bytes that there are.
+        /// How many bytes follow the record.
         bytes: usize,
     },
-    /// The state of a claim check.
+    /// An unknown state of a claim check.
     #[error("{0} is no state of a claim check")]
     State(u8),
-    /// The ID of a session.
+    /// A session ID that is cut off.
     #[error("a session ID is cut off")]
     SessionId,
-    /// The status of an entity that is settled.
+    /// A settled claim check whose status is not terminal.
     #[error("{0} settles no claim check")]
     Status(Status),
-    /// The marker before a stopping point.
+    /// An unknown marker before a stopping point.
     #[error("marker {0} before a validation")]
     Validation(u8),
 }
@@ -162,42 +159,42 @@ pub enum ClaimRecordError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoredError {
-    /// Bytes that are no record.
+    /// Bytes that cannot be decoded.
     #[error("{0}")]
     Encoding(postcard::Error),
-    /// No records.
+    /// A session without records.
     #[error("no record")]
     Empty,
-    /// Records whose beginning is missing.
+    /// A record of inputs without a snapshot before it.
     #[error("inputs without a snapshot before")]
     NoSnapshot,
-    /// A record of a different version.
+    /// A record of another version.
     #[error("a record of version {found}, not {expected}")]
     Version {
-        /// Its version.
+        /// The record's version.
         found: u8,
         /// The version that this end reads.
         expected: u8,
     },
-    /// The kind of a record.
+    /// An unknown kind of record.
     #[error("{0} is no kind of record")]
     Kind(u8),
-    /// A snapshot that is followed by something.
+    /// Bytes after the end of a snapshot.
     #[error("bytes after a snapshot")]
     Trailing,
     /// Scopes whose numbers contradict each other.
     #[error("its scopes do not add up")]
     Scopes,
-    /// The state of a parent.
+    /// An unknown state of a parent.
     #[error("{0} is no state of a parent")]
     ResolutionState(u8),
-    /// A frame that was cut off, or is followed by something.
+    /// A frame that is cut off, or followed by other bytes.
     #[error("a frame that is not whole")]
     Frame,
-    /// The reserved number of an input.
+    /// An input with the reserved number.
     #[error("0 is no input")]
     ReservedInput,
-    /// The time of an input.
+    /// An input whose time is out of range.
     #[error("a moment that is too far away")]
     Moment,
     /// An announcement for which the restored session has no room.
@@ -221,7 +218,6 @@ impl Malformed {
             | Self::MissingExtension(_)
             | Self::Layer2Type(_)
             | Self::NoReceived
-            | Self::ClaimStatus
             | Self::NoClaimCheck
             | Self::UnexpectedClaimCheck
             | Self::SessionId { .. }

@@ -31,7 +31,7 @@ pub use violation::{Early, Violation};
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, by whose fault it is, with the entity concerned, if there is one.
+/// An error by whose fault it is, with the entity concerned, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -44,10 +44,10 @@ pub enum Error {
     /// A limit was exceeded.
     #[error("{code}: {0}{place}", code = .0.code(), place = Place(*.1))]
     Limit(LimitError, Option<Subject>),
-    /// Something took too long.
+    /// A deadline passed.
     #[error("{code}: {0}{place}", code = .0.code(), place = Place(*.1))]
     Deadline(Deadline, Option<Subject>),
-    /// Something cannot be had at the end that has the entity.
+    /// Data is unavailable at the end that has the entity.
     #[error("{code}: {0}{place}", code = ErrorCode::InternalError, place = Place(*.1))]
     Unavailable(Unavailable, Option<Subject>),
     /// The caller broke a rule; nothing was sent.
@@ -64,7 +64,7 @@ pub struct Subject {
     pub entity: u32,
 }
 
-/// Formats the subject of an error after its message.
+/// The subject of an error, formatted to follow the message.
 struct Place(Option<Subject>);
 
 impl fmt::Display for Place {
@@ -74,7 +74,7 @@ impl fmt::Display for Place {
 }
 
 impl Error {
-    /// Return the same error with the scope and the entity that it is about.
+    /// Return the same error with the scope and the entity concerned.
     #[must_use]
     pub fn at(mut self, scope: u32, entity: u32) -> Self {
         match &mut self {
@@ -88,7 +88,7 @@ impl Error {
         self
     }
 
-    /// Return whose fault it is.
+    /// Return the kind of the error, by whose fault it is.
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Malformed(..) => ErrorKind::Malformed,
@@ -123,12 +123,12 @@ impl Error {
         }
     }
 
-    /// Return the scope that it is about.
+    /// Return the scope concerned.
     pub fn scope(&self) -> Option<u32> {
         self.subject().map(|subject| subject.scope)
     }
 
-    /// Return the entity that it is about.
+    /// Return the entity concerned.
     pub fn entity(&self) -> Option<u32> {
         self.subject().map(|subject| subject.entity)
     }

@@ -4,61 +4,61 @@ use super::ErrorCode;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// Nothing is there.
+    /// An object that does not exist.
     #[error("there is no object {0}")]
     Missing(String),
-    /// A file is named as objects of stores are.
+    /// A reference to a file that states an entity tag or a version.
     #[error("a file has no entity tag and no version")]
     NoTag,
-    /// A key that no store takes.
+    /// An object key that the store does not allow.
     #[error("the key of {name}: {reason}")]
     Key {
-        /// Its name.
+        /// The object's URL.
         name: String,
-        /// What is wrong with it.
+        /// Why the key is not allowed.
         reason: String,
     },
-    /// A location from which this end does not fetch.
+    /// A location outside of the prefixes from which this end fetches.
     #[error("{0} is not below any prefix that this server fetches from")]
     Forbidden(String),
-    /// A different object has replaced it.
+    /// An object that was replaced while it was read.
     #[error("the object {0} was replaced while it was read")]
     Replaced(String),
-    /// The object has become shorter.
+    /// An object that became shorter while it was read.
     #[error("the object {0} became shorter while it was read")]
     Shortened(String),
-    /// Its size differs from the reference.
+    /// An object whose size differs from the one in the reference.
     #[error("the object {name} has {length} bytes, the reference says {size}")]
     Size {
-        /// Its name.
+        /// The object's URL.
         name: String,
-        /// Bytes that it has.
+        /// The object's length in bytes.
         length: u64,
         /// The size in the reference.
         size: u64,
     },
-    /// Its entity tag differs from the reference.
+    /// An object whose entity tag differs from the one in the reference.
     #[error("the object {0} has another entity tag than the reference says")]
     Tag(String),
-    /// Its checksum differs from the reference.
+    /// An object whose SHA-256 differs from the one in the reference.
     #[error("the object's SHA-256 is not that of the reference")]
     Digest,
-    /// Its length has changed.
+    /// An object of which more or fewer bytes arrived than its length.
     #[error("the object no longer has {0} bytes")]
     Length(u64),
 }
 
-/// What is unavailable at the end that has the entity, through no party's fault.
+/// Data that is unavailable at the end that has the entity, through no fault of either end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// An object that a reference leads to.
+    /// The object that a reference names.
     #[error("the object {0} cannot be fetched; the server's log says why")]
     Object(String),
-    /// A payload that was spooled.
+    /// A spooled payload.
     #[error("cannot read the payload back: {reason}")]
     Payload {
-        /// What is wrong with it.
+        /// Why the payload cannot be read.
         reason: String,
     },
 }

@@ -39,7 +39,7 @@ impl Barrier {
         writer.u32(self.parent_id);
     }
 
-    /// Return the frame alone.
+    /// Return the bytes of the frame.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }

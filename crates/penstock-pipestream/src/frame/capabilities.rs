@@ -13,10 +13,11 @@ pub(super) const TYPE: u8 = 0x80;
 const MAX_SCOPE_DEPTH: u8 = 7;
 /// The default of `max_entities_per_scope` (section 10.3).
 const DEFAULT_MAX_ENTITIES: u32 = 4_294_967_294;
-/// The default of `max_window_size` is 2^31, but circular order holds only below this (decision 1).
+/// The default of `max_window_size` is 2^31, but circular order holds only up to this value
+/// (decision 1).
 const MAX_WINDOW_SIZE: u32 = 2_147_483_646;
 
-/// What an endpoint supports. A number that is 0 or not set means the default.
+/// The capabilities of an endpoint. A number that is 0 or not set means the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// Layer 0, without which there is no session.
@@ -27,22 +28,22 @@ pub struct Capabilities {
     pub layer2: bool,
     /// The deepest scope, by default 7.
     pub max_scope_depth: Option<u32>,
-    /// Entities of one scope, by default 4,294,967,294.
+    /// The most entities of one scope, by default 4,294,967,294.
     pub max_entities_per_scope: Option<u32>,
-    /// Unresolved entities of one scope, by default 2^31.
+    /// The most unresolved entities of one scope, by default 2^31.
     pub max_window_size: Option<u32>,
 }
 
-/// The values that both ends use.
+/// The capabilities that both ends use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agreement {
-    /// The highest layer that both have.
+    /// The highest layer that both ends offer.
     pub layer: u8,
     /// The deepest scope.
     pub max_scope_depth: u8,
-    /// Entities of one scope.
+    /// The most entities of one scope.
     pub max_entities_per_scope: u32,
-    /// Unresolved entities of one scope.
+    /// The most unresolved entities of one scope.
     pub max_window_size: u32,
 }
 
@@ -61,7 +62,8 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// Return the common ground of `self`, our own capabilities, and those of the peer (decision 1).
+    /// Return the agreement between `self`, this end's capabilities, and those of the peer
+    /// (decision 1).
     pub fn negotiate(&self, peer: &Self) -> Result<Agreement> {
         if !self.layer0 {
             return Err(Misuse::NoLayer0.into());
@@ -98,7 +100,7 @@ impl Capabilities {
         encode_variable(TYPE, &message, out);
     }
 
-    /// Return the frame alone.
+    /// Return the bytes of the frame.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }

@@ -12,13 +12,13 @@ pub(super) const TYPE: u8 = 0x81;
 /// A checkpoint, or the answer to one, which is the same message with flags. Fields that are not set are 0 or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Identifies the checkpoint in logs.
+    /// The checkpoint's name in logs.
     pub checkpoint_id: String,
-    /// Counts the checkpoints.
+    /// The checkpoint's number.
     pub sequence_number: u64,
-    /// The last entity that it covers; 0 means all assigned so far.
+    /// The last entity that the checkpoint covers; 0 means all entities assigned so far.
     pub checkpoint_entity_id: u32,
-    /// The scope that it is about.
+    /// The scope of the entities.
     pub scope_id: u32,
     /// [`FLAG_SATISFIED`](Self::FLAG_SATISFIED), [`FLAG_TIMED_OUT`](Self::FLAG_TIMED_OUT); 0 in a query.
     pub flags: u32,
@@ -27,9 +27,9 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// In an answer: all three conditions hold.
+    /// The flag of an answer: all three conditions of section 9.3 hold.
     pub const FLAG_SATISFIED: u32 = 1;
-    /// In an answer: the time ran out first.
+    /// The flag of an answer: the time ran out first.
     pub const FLAG_TIMED_OUT: u32 = 2;
 
     /// Append the frame.
@@ -45,7 +45,7 @@ impl Checkpoint {
         encode_variable(TYPE, &message, out);
     }
 
-    /// Return the frame alone.
+    /// Return the bytes of the frame.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }

@@ -1,4 +1,4 @@
-//! Decodes the control stream's bytes, in pieces of any size, into frames.
+//! The decoder that turns the control stream's bytes, in pieces of any size, into frames.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -6,14 +6,15 @@ use super::variable::VARIABLE_HEAD;
 use super::{Extent, Frame, Layers, StatusFrame, measure, parse};
 use crate::error::Result;
 
-/// Takes the control stream as it arrives and returns frame after frame.
+/// A decoder that takes the control stream as it arrives and returns its frames one by one.
 ///
-/// It holds at most one incomplete frame (16 MiB, section 6.1), and only the bytes that have arrived: a length is
-/// checked, but no memory is allocated for it. The payloads of private frames are dropped as they arrive.
+/// It holds at most one incomplete frame (16 MiB, section 6.1), and only the bytes that have
+/// arrived: it checks a frame's length but allocates no memory for it. The payloads of private
+/// frames are dropped as they arrive.
 #[derive(Debug, Clone, Default)]
 pub struct FrameDecoder {
     buffer: BytesMut,
-    /// The missing bytes of a skipped payload.
+    /// How many bytes of a skipped payload have not arrived yet.
     skip: usize,
     layers: Layers,
 }

@@ -43,7 +43,7 @@ pub struct EntityHeader {
     pub payload_length: u64,
     /// SHA-256 of the whole payload, as received; [`check`](Self::check) requires 32 bytes.
     pub checksum: Bytes,
-    /// Anything else, in order, so that equal headers have equal bytes.
+    /// All other data, ordered by key, so that equal headers have equal bytes.
     pub metadata: BTreeMap<String, String>,
     /// The part of the payload in this stream; if absent, all of it.
     pub chunk_info: Option<ChunkInfo>,
@@ -63,7 +63,7 @@ pub struct ChunkInfo {
 }
 
 impl EntityHeader {
-    /// The bytes of the length before a header.
+    /// The size of the length field before a header, in bytes.
     pub(crate) const LENGTH_FIELD: usize = 4;
 
     /// Return the header preceded by its length. Equal headers have equal bytes.
@@ -102,25 +102,26 @@ impl EntityHeader {
         256 + self.content_type.len() + self.checksum.len() + metadata
     }
 
-    /// Return whether it states that its entity has children (decision 9).
+    /// Return whether the header states that its entity has children (decision 9).
     pub(crate) fn is_dehydrated(&self) -> bool {
         self.metadata.get(DEHYDRATED).is_some_and(|value| value == "1")
     }
 
-    /// Return the scope of its entity's children (decision 9): `None` if none is named, `Some(None)` if the name is
-    /// invalid: not decimal, or with a sign, blanks or leading zeros.
+    /// Return the scope of the entity's children (decision 9): `None` if the header names none,
+    /// `Some(None)` if the name is invalid: not decimal, or with a sign, blanks or leading zeros.
     pub(crate) fn child_scope(&self) -> Option<Option<u16>> {
         self.metadata.get(CHILD_SCOPE).map(|value| decimal_scope(value))
     }
 
-    /// Return the document of its entity and its owner (section 7.1), if stated: ENTITY_INVALID if that is not valid.
+    /// Return the entity's document and its owner (section 7.1), if the header states them;
+    /// ENTITY_INVALID if they are invalid.
     pub fn document(&self) -> Result<Option<PipeDoc>> {
         self.metadata.get(DOC).map(|entry| PipeDoc::from_entry(entry, self.entity_id)).transpose()
     }
 
-    /// Reject what fails only the entity, while the session continues (decisions 14 to 16): a data layer above 3, a
-    /// checksum that is not 32 bytes, a payload above `max_payload`, an impossible chunk, an invalid PipeDoc, metadata
-    /// that could not be opened.
+    /// Reject a header that fails only its entity, while the session continues (decisions 14 to
+    /// 16): a data layer above 3, a checksum that is not 32 bytes, a payload above `max_payload`,
+    /// an impossible chunk, an invalid PipeDoc, metadata that could not be opened.
     pub fn check(&self, max_payload: u64) -> Result<()> {
         let refused = |error: Error| Err(error.at(self.scope_id, self.entity_id));
         if self.layer > MAX_DATA_LAYER {
@@ -177,8 +178,9 @@ pub(crate) fn decimal_scope(value: &str) -> Option<u16> {
 }
 
 impl ChunkInfo {
-    /// Check decision 15 as far as one header allows. A chunk may be empty only if the payload is, so there are no more
-    /// chunks than bytes; this also bounds the memory of a [`ChunkTracker`](crate::ChunkTracker).
+    /// Check decision 15 as far as one header allows. There may be no more chunks than bytes,
+    /// except for one chunk of an empty payload; this also bounds the memory of a
+    /// [`ChunkTracker`](crate::ChunkTracker).
     fn check(&self, length: u64) -> Result<(), EntityError> {
         if self.total_chunks == 0 {
             return Err(EntityError::NoChunks);
@@ -196,7 +198,7 @@ impl ChunkInfo {
     }
 }
 
-/// Takes an entity stream as it arrives, and returns its header.
+/// A decoder that takes an entity stream as it arrives and returns its header.
 #[derive(Debug)]
 pub struct HeaderDecoder {
     buffer: BytesMut,

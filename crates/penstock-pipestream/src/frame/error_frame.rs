@@ -1,4 +1,4 @@
-//! ERROR, 0xC0 (decision 20): why the sender has failed an entity, or closes.
+//! ERROR, 0xC0 (decision 20): why the sender has failed an entity, or closes the session.
 
 use bytes::BytesMut;
 
@@ -15,9 +15,9 @@ pub struct ErrorFrame {
     pub code: u32,
     /// The entity's scope.
     pub scope_id: u32,
-    /// The entity; 0 if it is about none.
+    /// The entity; 0 if the error concerns none.
     pub entity_id: u32,
-    /// Description of the error, for people.
+    /// A description of the error for people.
     pub message: String,
 }
 
@@ -33,7 +33,7 @@ impl ErrorFrame {
         encode_variable(TYPE, &message, out);
     }
 
-    /// Return the frame alone.
+    /// Return the bytes of the frame.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }

@@ -25,21 +25,21 @@ const SESSION: u8 = 0xC5;
 /// A frame of layer 2.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layer2Frame {
-    /// 0xC1: queries the status of a claim check.
+    /// 0xC1: a query for the status of a claim check.
     ClaimQuery {
         /// The claim check's ID.
         claim_id: u64,
     },
-    /// 0xC2: the answer, also to a redemption that succeeded.
+    /// 0xC2: the answer to a query, or to a redemption that succeeded.
     ClaimResponse(ClaimResponse),
-    /// 0xC3: redeems a deferred entity.
+    /// 0xC3: the redemption of a deferred entity.
     ClaimRedeem {
         /// The claim check's ID.
         claim_id: u64,
         /// The session in which the entity was deferred.
         session: SessionId,
     },
-    /// 0xC4: returns a yield token.
+    /// 0xC4: the return of a yield token.
     Resume {
         /// The entity's scope.
         scope_id: u16,
@@ -57,7 +57,8 @@ pub enum Layer2Frame {
 pub struct SessionFrame {
     /// The name.
     pub session: SessionId,
-    /// How many of the peer's frames the sender has taken; set if it can resume after a connection is lost.
+    /// How many of the peer's frames the sender has received; set if the sender can resume the
+    /// session after a connection is lost.
     pub received: Option<u64>,
     /// How many frames the sender has sent; set on a later connection of the session.
     pub sent: Option<u64>,
@@ -66,18 +67,18 @@ pub struct SessionFrame {
 }
 
 impl SessionFrame {
-    /// Return the name alone: the session ends with its connection.
+    /// Return a frame with the name alone: the session ends with its connection.
     pub const fn named(session: SessionId) -> Self {
         Self { session, received: None, sent: None, policy: None }
     }
 }
 
-/// The answer to a query about a claim check.
+/// The answer to a request about a claim check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimResponse {
-    /// The requested ID.
+    /// The ID in the request.
     pub claim_id: u64,
-    /// `None` if it is unknown or has expired.
+    /// The claim check; `None` if it is unknown or has expired.
     pub found: Option<FoundClaim>,
 }
 
@@ -188,13 +189,10 @@ impl Layer2Frame {
 impl ClaimResponse {
     fn parse(payload: &[u8]) -> Result<Self> {
         let message: ClaimResponseMessage = decode_message(payload)?;
+        let status = Status::from(message.status());
         let found = match (message.found.unwrap_or_default(), message.claim_check) {
             (false, None) => None,
-            (true, Some(check)) => {
-                let code = message.status.unwrap_or(EntityStatus::Unspecified.into());
-                let code = u8::try_from(code).map_err(|_| Malformed::ClaimStatus)?;
-                Some(FoundClaim { check, status: Status::try_from(code)?, file: message.file })
-            }
+            (true, Some(check)) => Some(FoundClaim { check, status, file: message.file }),
             (true, None) => return Err(Malformed::NoClaimCheck.into()),
             (false, Some(_)) => return Err(Malformed::UnexpectedClaimCheck.into()),
         };
@@ -202,7 +200,28 @@ impl ClaimResponse {
     }
 }
 
-/// The stored form of an answer; the variant for answers with a file was added later.
+impl From<EntityStatus> for Status {
+    fn from(status: EntityStatus) -> Self {
+        match status {
+            EntityStatus::Unspecified => Self::Unspecified,
+            EntityStatus::Pending => Self::Pending,
+            EntityStatus::Processing => Self::Processing,
+            EntityStatus::Complete => Self::Complete,
+            EntityStatus::Failed => Self::Failed,
+            EntityStatus::Checkpoint => Self::Checkpoint,
+            EntityStatus::Dehydrating => Self::Dehydrating,
+            EntityStatus::Rehydrating => Self::Rehydrating,
+            EntityStatus::Yielded => Self::Yielded,
+            EntityStatus::Deferred => Self::Deferred,
+            EntityStatus::Retrying => Self::Retrying,
+            EntityStatus::Skipped => Self::Skipped,
+            EntityStatus::Abandoned => Self::Abandoned,
+        }
+    }
+}
+
+/// The stored form of an answer. The variant for answers with a file is separate because it was
+/// added later.
 #[derive(Serialize, Deserialize)]
 enum StoredClaim {
     NotFound,
@@ -238,6 +257,8 @@ written_as! {
 mod tests {
     use std::time::Instant;
 
+    use prost::Message;
+
     use super::*;
     use crate::stored::{RecordReader, RecordWriter};
 
@@ -262,5 +283,22 @@ mod tests {
         let before = stored(&(7_u64, Some((check.clone(), Status::Complete))));
         assert_eq!(restored(&before), Ok(ClaimResponse { claim_id: 7, found: found(None) }));
         assert!(restored(&[7, 3]).is_err(), "no such tag");
+    }
+
+    #[test]
+    fn a_claim_checks_status_is_one_of_the_registry() {
+        let parse = |status: Option<i32>| {
+            let (found, claim_check) = (Some(true), Some(ClaimCheck::default()));
+            let message = ClaimResponseMessage { found, claim_check, status, ..ClaimResponseMessage::default() };
+            ClaimResponse::parse(&message.encode_to_vec()).map(|response| response.found.map(|found| found.status))
+        };
+        for status in Status::ALL {
+            assert_eq!(parse(Some(status.code().into())), Ok(Some(status)));
+        }
+        assert_eq!(parse(None), Ok(Some(Status::Unspecified)));
+        for value in [-1, 13, 256 + 3] {
+            let unknown = Malformed::EnumValue { field: "ClaimResponse.status", value };
+            assert_eq!(parse(Some(value)), Err(unknown.into()));
+        }
     }
 }

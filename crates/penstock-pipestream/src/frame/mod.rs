@@ -106,7 +106,7 @@ impl Frame {
         }
     }
 
-    /// Return the frame alone.
+    /// Return the bytes of the frame.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }
@@ -136,7 +136,7 @@ impl Frame {
     }
 }
 
-/// Which frames are parsed.
+/// The layers whose frames are parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Layers {
     #[default]
@@ -153,8 +153,8 @@ enum Extent {
     Skipped { frame_type: u8, payload: usize },
 }
 
-/// Return the length of the first frame of `bytes`; `None` while too few bytes have arrived. What can be rejected by
-/// the head is rejected here, before anything is buffered.
+/// Return the length of the first frame of `bytes`; `None` while too few bytes have arrived. A
+/// frame with an invalid head is rejected here, before its payload is buffered.
 fn measure(bytes: &[u8], layers: Layers) -> Result<Option<Extent>> {
     let Some(frame_type) = bytes.first().copied() else { return Ok(None) };
     let whole = |payload: usize| Extent::Whole(VARIABLE_HEAD.saturating_add(payload));

@@ -21,13 +21,13 @@ pub(super) const LENGTH: usize = 68;
 pub struct ScopeDigest {
     /// The scope.
     pub scope_id: u16,
-    /// Number of entities of the scope.
+    /// How many entities the scope has.
     pub processed: u64,
-    /// Number of those that are COMPLETE.
+    /// How many of them are COMPLETE.
     pub succeeded: u64,
-    /// Number of those that are FAILED or ABANDONED.
+    /// How many of them are FAILED or ABANDONED.
     pub failed: u64,
-    /// Number of those that are DEFERRED.
+    /// How many of them are DEFERRED.
     pub deferred: u64,
     /// The Merkle root over all IDs and statuses (section 9.4).
     pub merkle_root: [u8; 32],
@@ -46,7 +46,7 @@ impl ScopeDigest {
         writer.bytes(&self.merkle_root);
     }
 
-    /// Return the frame alone.
+    /// Return the bytes of the frame.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }

@@ -48,23 +48,24 @@ pub struct StatusFrame {
 /// Extension data (section 6.5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extension {
-    /// Of YIELDED.
+    /// The extension of YIELDED.
     Yield {
         /// Why processing was paused.
         reason: YieldReason,
         /// The opaque state to continue from, at most 16,777,215 bytes.
         token: Bytes,
     },
-    /// Of DEFERRED.
+    /// The extension of DEFERRED.
     Claim {
         /// The claim check's ID.
         claim_id: u64,
-        /// When it expires, in microseconds since the Unix epoch.
+        /// When the claim check expires, in microseconds since the Unix epoch.
         expiry_micros: u64,
     },
 }
 
-/// Why an entity was paused (section 6.5.1.1). 0x0 and 0x06-0xFF are reserved: ENTITY_INVALID.
+/// The reason why an entity was paused (section 6.5.1.1). 0x0 and 0x06-0xFF are reserved:
+/// ENTITY_INVALID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum YieldReason {
@@ -119,7 +120,7 @@ struct Head {
 }
 
 impl StatusFrame {
-    /// Return whether it is a peer's heartbeat (section 5.1.3), whatever its other fields.
+    /// Return whether the frame is a peer's heartbeat (section 5.1.3), whatever its other fields.
     pub(crate) fn is_of_connection(&self) -> bool {
         self.entity_id == HEARTBEAT_ENTITY && self.status == Status::Unspecified && self.scope_id == 0
     }
@@ -134,7 +135,8 @@ impl StatusFrame {
         Self::new(Status::Unspecified, 0, HEARTBEAT_ENTITY)
     }
 
-    /// Reject what cannot be encoded: a depth above 7, an extension of another status, a token that is too long.
+    /// Reject a frame that cannot be encoded: a depth above 7, an extension of another status, a
+    /// token that is too long.
     pub fn check(&self) -> Result<()> {
         if self.depth > MAX_DEPTH {
             return Err(Misuse::StatusDepth(self.depth).into());
@@ -181,7 +183,7 @@ impl StatusFrame {
         }
     }
 
-    /// Return the frame alone.
+    /// Return the bytes of the frame.
     pub fn encode_to_vec(&self) -> Vec<u8> {
         to_vec(|out| self.encode(out))
     }
@@ -264,7 +266,7 @@ impl Head {
     }
 }
 
-/// Return the length of a token that fits into its field.
+/// Return the length of a token, if it fits into its field.
 fn token_length(token: &Bytes) -> Option<u32> {
     u32::try_from(token.len()).ok().filter(|length| *length <= MAX_FRAME_LENGTH)
 }

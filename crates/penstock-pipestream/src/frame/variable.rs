@@ -1,4 +1,4 @@
-//! The head of variable frames, and what all encoders of frames share.
+//! The head of variable frames, and functions that all encoders of frames share.
 
 use bytes::BytesMut;
 use penstock_wire::{Reader, Writer};
@@ -7,7 +7,7 @@ use prost::Message;
 use crate::error::{LimitError, Result};
 use crate::sizes::MAX_FRAME_LENGTH;
 
-/// Type and length of a variable frame.
+/// The bytes of a variable frame's type and length.
 pub(super) const VARIABLE_HEAD: usize = 5;
 
 /// Return the payload's length from the head of a variable frame (section 6.1).
@@ -29,7 +29,7 @@ pub(super) fn encode_variable(frame_type: u8, message: &impl Message, out: &mut 
     writer.bytes(&payload);
 }
 
-/// Return what `encode` writes.
+/// Return the bytes that `encode` writes.
 pub(super) fn to_vec(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
     let mut out = BytesMut::new();
     encode(&mut out);

@@ -3,7 +3,7 @@
 use super::children::{Children, NIL};
 use crate::error::{LimitError, Result};
 
-/// Names an item in the heap while the item is there.
+/// The name of an item, valid while the item is in the heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
     index: u32,
@@ -50,7 +50,7 @@ impl<K: Copy, V: Copy> Arena<K, V> {
         Self { nodes: Vec::with_capacity(capacity), free: NIL }
     }
 
-    /// Add a root without children; fails only if there are 2^32 - 1 nodes.
+    /// Add a root without children. This fails only if there are 2^32 - 1 nodes.
     #[inline]
     pub(super) fn add(&mut self, key: K, value: V) -> Result<Handle> {
         let new = |generation| Node {

@@ -1,22 +1,23 @@
-//! The children of a node: up to nine links in the node, more of them in a block.
+//! The children of a node: up to nine links are in the node, more of them in a block.
 //!
-//! With adjacent links the processor can fetch all children of a node in parallel. In a list of siblings, each of which
-//! has the link to the next one, a consolidation waits for one after the other. Links inside the node are loaded with
-//! it, and only one node in a thousand has more than nine.
+//! With adjacent links the processor can fetch all children of a node in parallel. With a list of
+//! siblings, each of which links to the next one, a consolidation would wait for one after the
+//! other. Links inside the node are loaded with it, and only one node in a thousand has more than
+//! nine.
 
-/// No node.
+/// The link that leads to no node.
 pub(super) const NIL: u32 = u32::MAX;
 /// More than the number of ranks: a node of rank r has at least F(r + 2) descendants including itself, and F(48)
 /// exceeds 2^32.
 pub(super) const RANKS: usize = 48;
-/// The number of links that fill a node with keys of four bytes up to a cache line.
+/// The number of links with which a node with a key and a value of four bytes fills a cache line.
 pub(super) const INLINE: usize = 9;
 
 /// The links of a node; its rank is their number.
 #[derive(Debug, Clone)]
 pub(super) struct Children {
     links: [u32; INLINE],
-    /// The block with all links, if there are more.
+    /// The block with all links, if there are more than `INLINE`.
     block: u32,
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Children {
 #[repr(align(64))]
 struct Block([u32; RANKS]);
 
-/// The blocks of a heap. A free one has the next free one in its first place.
+/// The blocks of a heap. The first link of a free block is the next free block.
 #[derive(Debug, Clone)]
 pub(super) struct Blocks {
     blocks: Vec<Block>,
@@ -122,7 +123,7 @@ impl Blocks {
         }
     }
 
-    /// Check that every block is used by one of these, or is free.
+    /// Check that every block is either in `used`, once, or free.
     #[cfg(test)]
     pub(super) fn check(&self, mut used: Vec<u32>) {
         let mut free = self.free;

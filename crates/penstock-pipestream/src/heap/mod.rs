@@ -71,7 +71,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Self::with_capacity(0)
     }
 
-    /// Make an empty heap with room for that many items.
+    /// Make an empty heap with room for `capacity` items.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             arena: Arena::with_capacity(capacity),
@@ -87,12 +87,12 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.len
     }
 
-    /// Return whether there is none.
+    /// Return whether the heap is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Add an item; fails only if the heap has 2^32 - 1 items.
+    /// Add an item. This fails only if the heap has 2^32 - 1 items.
     pub fn insert(&mut self, key: K, value: V) -> Result<Handle> {
         let handle = self.arena.add(key, value)?;
         self.roots.loose.push(handle.index());
@@ -121,7 +121,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         Ok(())
     }
 
-    /// Take the item with the least key.
+    /// Remove and return the item with the least key.
     pub fn extract_min(&mut self) -> Option<(K, V)> {
         self.take_root(self.least?.node)
     }
@@ -184,14 +184,14 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
             moved.place = place;
         }
         if above == NIL && self.roots.has(rank, parent) {
-            // The table has it under a rank that is no longer its own.
+            // The table has the parent under a rank that is no longer its own.
             self.roots.take(rank);
             self.roots.loose.push(parent);
         }
         Some(above)
     }
 
-    /// Take a root's item, and consolidate.
+    /// Remove a root, return its item, and consolidate the heap.
     fn take_root(&mut self, index: u32) -> Option<(K, V)> {
         let rank = self.arena.get(index)?.rank;
         if self.roots.has(rank, index) {
@@ -212,8 +212,8 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         self.arena.release(index)
     }
 
-    /// Make the children of a node roots. Several are read before the first is linked, so that these reads wait for
-    /// memory in parallel.
+    /// Make the children of a node roots. Several are read before the first is linked, so that the
+    /// reads wait for memory in parallel.
     #[inline]
     fn settle_children(&mut self, index: u32, rank: u8) {
         for at in (0..usize::from(rank)).step_by(INLINE) {
@@ -229,7 +229,7 @@ impl<K: Ord + Copy, V: Copy> FibonacciHeap<K, V> {
         }
     }
 
-    /// Link a tree with the one of equal rank while there is one.
+    /// Put a tree into the table: link it with the root of equal rank as long as there is one.
     #[inline]
     fn settle(&mut self, mut winner: Root<K>, mut rank: u8) {
         while let Some(other) = self.roots.take(rank) {

@@ -1,5 +1,5 @@
-//! The heap's roots: at most one of each rank in a table, and the loose ones that were not linked since they became
-//! roots.
+//! The heap's roots: at most one of each rank in a table, and the loose roots that were not linked
+//! since they became roots.
 
 use std::hint::select_unpredictable;
 
@@ -48,7 +48,7 @@ impl<K: Ord + Copy> Roots<K> {
         self.by_rank.get(usize::from(rank)).copied().flatten()
     }
 
-    /// Put a root into the table, which has none of its rank.
+    /// Put a root into the table, which must have no root of that rank.
     #[inline]
     pub(super) fn put(&mut self, rank: u8, root: Root<K>) {
         if let Some(place) = self.by_rank.get_mut(usize::from(rank)) {
@@ -64,7 +64,7 @@ impl<K: Ord + Copy> Roots<K> {
             && self.by_rank.get(usize::from(rank)).copied().flatten().is_some_and(|root| root.node == node)
     }
 
-    /// Record that the key of a root is lower now.
+    /// Record the lower key of a root.
     #[inline]
     pub(super) fn lower(&mut self, rank: u8, root: Root<K>) {
         if self.has(rank, root.node) {

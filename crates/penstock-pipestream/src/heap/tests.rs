@@ -110,7 +110,7 @@ fn a_heap_that_was_as_full_before_takes_no_more_room() {
 #[derive(Default)]
 struct Both {
     heap: FibonacciHeap<u32, u32>,
-    /// By key and item.
+    /// The items in the heap, as pairs of key and item.
     model: BTreeSet<(u32, u32)>,
     /// Every item ever added, with its handle and, while it is in the heap, its key.
     items: BTreeMap<u32, (Handle, Option<u32>)>,
@@ -259,7 +259,7 @@ fn value(handles: &[Handle], at: usize) -> u32 {
     handles[at].index()
 }
 
-/// More items than the property test has.
+/// The same model as in the property test, with more items.
 #[test]
 fn in_a_large_heap_the_order_holds() {
     let mut both = Both::default();
@@ -277,7 +277,7 @@ fn in_a_large_heap_the_order_holds() {
             let items = both.items.len() as u32;
             both.decrease(pick(items), pick(1 << 16));
         }
-        // From none to more than may wait.
+        // A burst of insertions, from none to many loose roots.
         if round % 500 == 0 {
             (0..pick(200)).for_each(|_| both.insert(pick(1 << 20)));
         }
@@ -341,7 +341,7 @@ fn an_insert_and_a_decrease_are_a_few_comparisons_and_an_extract_is_logarithmic(
     let decreases = comparisons_of(|| {
         for handle in &handles {
             lower -= 1;
-            // Extracted items are rejected.
+            // The handles of extracted items are rejected.
             let _ = heap.decrease_key(*handle, Counted(lower));
         }
     });

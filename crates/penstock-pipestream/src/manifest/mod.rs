@@ -40,10 +40,10 @@ use self::orphans::Orphans;
 pub use self::state::ResolutionState;
 pub use self::types::{AssemblyManifestEntry, Completion, EntryKey, ManifestCounters, ManifestLimits, Resolution};
 
-/// No entry.
+/// The slot number that stands for no entry.
 const NIL: u32 = u32::MAX;
 
-/// The order of the heap.
+/// The heap's key: entries with the fewest unresolved children come first, then the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct HeapOrder {
     unresolved: u32,
@@ -53,13 +53,13 @@ struct HeapOrder {
 #[derive(Debug, Clone)]
 struct Entry {
     key: EntryKey,
-    /// Its number, in the order in which entries were opened.
+    /// The entry's number, in the order in which entries were opened.
     opened: u64,
     created: Instant,
     created_at: u64,
     children: Children,
     unresolved: u32,
-    /// Its handle in the heap, once it is sealed.
+    /// The entry's handle in the heap, once the entry is sealed.
     sealed: Option<Handle>,
     /// The policy for the children; `None` means STRICT.
     policy: Option<Box<Policy>>,
@@ -106,10 +106,10 @@ pub struct Manifest {
     /// Both ends of the list of entries in the order in which they were opened.
     oldest: u32,
     newest: u32,
-    /// Sealed entries by their number of unresolved children, and those with equal numbers in the order in which they
-    /// were opened.
+    /// Sealed entries by their number of unresolved children, and with equal numbers in the order
+    /// in which they were opened.
     heap: FibonacciHeap<HeapOrder, u32>,
-    /// How many entries were opened here.
+    /// The number of the next entry.
     next_order: u64,
     orphans: Orphans,
     counters: ManifestCounters,
@@ -186,8 +186,9 @@ impl Manifest {
         Ok(())
     }
 
-    /// Record a child's terminal status; the first one is kept. Without an entry for the parent it is kept for
-    /// `orphan_age`. An unknown child is added to an unsealed entry; for a sealed entry it is ENTITY_INVALID.
+    /// Record a child's terminal status; the first one is kept. If the parent has no entry, the
+    /// status is kept for `orphan_age`. An unknown child is added to an unsealed entry; with a
+    /// sealed entry it is ENTITY_INVALID.
     pub fn complete_child(&mut self, now: Now, key: EntryKey, child: u32, status: Status) -> Result<Completion> {
         if !status.is_terminal() {
             return Err(misuse(key, child, Misuse::ChildStatus(status)));
@@ -211,8 +212,9 @@ impl Manifest {
         }
     }
 
-    /// Record that the entry has all its children. From now on it is resolved once all of them are terminal; without
-    /// any, it is resolved immediately. Sealing again changes nothing.
+    /// Record that the entry has all its children. From now on the entry is resolved once all of
+    /// them are terminal; without children, it is resolved immediately. Sealing again changes
+    /// nothing.
     pub fn seal(&mut self, key: EntryKey) -> Result<()> {
         let slot = self.slot(key).ok_or_else(|| no_entry(key))?;
         let entry = entry_mut(&mut self.slots, Some(slot)).ok_or_else(|| no_entry(key))?;
@@ -222,7 +224,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Set the policy for the children of an entry, if there is one (layer 2). Without it the policy is STRICT.
+    /// Set the policy for the children of an entry, if the entry exists (layer 2). The default is
+    /// STRICT.
     pub fn set_policy(&mut self, key: EntryKey, policy: Policy) {
         let slot = self.slot(key);
         if let Some(entry) = entry_mut(&mut self.slots, slot) {
@@ -258,7 +261,7 @@ impl Manifest {
         self.by_key.len()
     }
 
-    /// Return whether none is open.
+    /// Return whether no entry is open.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
@@ -268,7 +271,8 @@ impl Manifest {
         self.orphans.len()
     }
 
-    /// Return the children of an entry in the order of their IDs, each with its latest status; empty without an entry.
+    /// Return the children of an entry in the order of their IDs, each with its latest status;
+    /// without an entry there are none.
     pub fn children(&self, key: EntryKey) -> impl Iterator<Item = (u32, Option<Status>)> + '_ {
         self.lookup(key).into_iter().flat_map(|entry| entry.children.iter())
     }
@@ -318,7 +322,7 @@ impl Manifest {
         expired
     }
 
-    /// Return the same entries under other limits.
+    /// Return the same manifest with other limits.
     pub(crate) fn with_limits(self, limits: ManifestLimits) -> Self {
         Self { limits, ..self }
     }
@@ -353,7 +357,8 @@ impl Manifest {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// Put an entry into a slot and at the end of the list; `open` has ensured that there are fewer than NIL.
+    /// Put an entry into a slot and at the end of the list; `open` has ensured that there are fewer
+    /// than `NIL` entries.
     fn link(&mut self, entry: Entry) {
         let (key, older) = (entry.key, entry.older);
         self.next_order += 1;
@@ -405,7 +410,7 @@ struct StoredEntry<C, P> {
 
 type StoredManifest = (ManifestCounters, Orphans, Vec<StoredEntry<Children, Option<Box<Policy>>>>);
 
-/// The entries, the oldest first; the limits are the configuration's.
+/// The stored form: the entries, the oldest first. The limits come from the configuration.
 impl Manifest {
     fn stored(&self) -> impl Serialize {
         let oldest = self.entry_at(self.oldest);

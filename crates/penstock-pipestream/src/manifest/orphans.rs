@@ -19,8 +19,8 @@ struct Orphan {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Orphans {
     by_parent: BTreeMap<(EntryKey, u32), Orphan>,
-    /// When each was kept. Entries of adopted orphans stay here for a while; an entry is live if it has the orphan's
-    /// own time.
+    /// When each orphan was kept. Entries of adopted orphans stay here for a while; an entry is
+    /// live if its time is that of an orphan which is still kept.
     #[serde(with = "crate::stored::expiries")]
     expiry: VecDeque<(Instant, EntryKey, u32)>,
 }
@@ -34,7 +34,8 @@ impl Orphans {
         self.by_parent.contains_key(&(parent, child))
     }
 
-    /// Keep an orphan; the caller ensures that it is not kept yet, and that time does not run backwards.
+    /// Keep an orphan. The caller ensures that the orphan is not kept yet, and that time does not
+    /// run backwards.
     pub(super) fn keep(&mut self, parent: EntryKey, child: u32, status: Status, now: Instant) {
         self.by_parent.insert((parent, child), Orphan { status, kept: now });
         self.expiry.push_back((now, parent, child));
@@ -75,7 +76,8 @@ impl Orphans {
         self.expiry.front().map(|(kept, ..)| *kept)
     }
 
-    /// Keep the front live, for [`Self::oldest`], and the length of the queue proportional to the orphans.
+    /// Keep the front of the queue live, for [`Self::oldest`], and its length proportional to the
+    /// number of orphans.
     fn trim(&mut self) {
         if self.expiry.len() > 2 * self.by_parent.len() + 16 {
             let mut expiry = std::mem::take(&mut self.expiry);

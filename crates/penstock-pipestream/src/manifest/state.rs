@@ -1,16 +1,16 @@
 use crate::status::Status;
 
-/// ResolutionState of section 9.2, with its codes.
+/// The ResolutionState of section 9.2, with its codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ResolutionState {
     /// Children may still be added or completed.
     Active = 1,
-    /// Complete.
+    /// The parent is complete.
     Resolved = 2,
-    /// Complete although some children failed or were skipped; never under STRICT.
+    /// The parent is complete although some children failed or were skipped; never under STRICT.
     Partial = 3,
-    /// Failed.
+    /// The parent has failed.
     Failed = 4,
 }
 
@@ -20,7 +20,7 @@ impl ResolutionState {
         self as u8
     }
 
-    /// Return the status of the parent: COMPLETE, or FAILED while it is not resolved.
+    /// Return the status of the parent: COMPLETE, or FAILED if it has failed or is still active.
     pub const fn status(self) -> Status {
         match self {
             Self::Resolved | Self::Partial => Status::Complete,

@@ -8,7 +8,7 @@ use super::state::ResolutionState;
 use crate::policy::Policy;
 use crate::status::Status;
 
-/// Names an entry by the parent that was taken apart.
+/// The key of an entry: the parent that was taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EntryKey {
     /// The scope of the parent.
@@ -20,13 +20,13 @@ pub struct EntryKey {
 /// The limits of a manifest (section 9.5, the restored reference notes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManifestLimits {
-    /// Open entries.
+    /// The most open entries.
     pub max_entries: usize,
     /// How long an entry may stay open.
     pub max_age: Duration,
     /// How long a completion waits for its parent's entry.
     pub orphan_age: Duration,
-    /// Completions that wait for their parent's entry.
+    /// The most completions that wait for their parent's entry.
     pub max_orphans: usize,
 }
 
@@ -59,7 +59,7 @@ pub struct AssemblyManifestEntry {
     pub children: Vec<(u32, Option<Status>)>,
     /// When the entry was opened, in microseconds since the Unix epoch.
     pub created_at: u64,
-    /// Its state.
+    /// The entry's state.
     pub state: ResolutionState,
     /// The policy for the children, if the parent's header states one (layer 2).
     pub policy: Option<Policy>,
@@ -72,13 +72,13 @@ pub struct Resolution {
     pub key: EntryKey,
     /// The outcome: `Resolved`, `Failed` or, where a policy allows it, `Partial`.
     pub state: ResolutionState,
-    /// All children.
+    /// How many children there are.
     pub children: u64,
-    /// Children that are COMPLETE.
+    /// How many children are COMPLETE.
     pub succeeded: u64,
-    /// Children that are FAILED or ABANDONED.
+    /// How many children are FAILED or ABANDONED.
     pub failed: u64,
-    /// Children that are DEFERRED.
+    /// How many children are DEFERRED.
     pub deferred: u64,
 }
 

@@ -6,8 +6,8 @@
 //!  lane 1      ●──●  ●───●          sixteen subtrees
 //! ```
 //!
-//! Digests stay words throughout, without swapping bytes in between, and a node's second block is its padding, whose
-//! schedule is a constant.
+//! Digests stay words throughout, so no bytes are swapped in between. A node's second block is its
+//! padding, whose schedule is a constant.
 
 use std::arch::x86_64::__m512i;
 
@@ -17,7 +17,7 @@ use pulp::{NullaryFnOnce, cast};
 use super::digest::{BATCH, Digest, INITIAL, LANES, to_digest};
 use crate::status::Status;
 
-/// A word of sixteen messages.
+/// One word of each of sixteen messages.
 type Word = __m512i;
 type State = [Word; 8];
 
@@ -168,7 +168,8 @@ impl Lanes {
         self.block(INITIAL.map(|word| self.all(word)), block)
     }
 
-    /// The level above: two blocks for each pair, their digests and the padding.
+    /// Compute the level above: for each pair, hash one block with both digests and one with the
+    /// padding.
     #[inline(always)]
     fn nodes(self, level: &[State], above: &mut [State]) {
         let (pairs, _) = level.as_chunks::<2>();
@@ -236,7 +237,7 @@ impl Lanes {
     }
 }
 
-/// The padding's schedule with the rounds' constants in it.
+/// The schedule of the padding, with the rounds' constants added.
 #[expect(clippy::indexing_slicing, reason = "an index out of bounds would not compile")]
 const PADDING: [u32; 64] = {
     let mut w = [0_u32; 64];

@@ -1,4 +1,4 @@
-//! The Merkle root of a scope's digest (section 9.4 and what the decisions restored of it).
+//! The Merkle root of a scope's digest (section 9.4, with the details that the decisions restored).
 //!
 //! ```text
 //!  leaf  = SHA-256(entity ID, 4 bytes big-endian ‖ Stat code in the low 4 bits of 1 byte)
@@ -9,12 +9,12 @@
 //!
 //! The root covers only IDs and statuses; [`crate::ContentTree`] covers the content of parts.
 //!
-//! Leaves and nodes are messages of fixed length, so their padding is fixed as well and the block function is called
-//! directly, without a hasher: one block for a leaf, two for a node. The time of a block is that of its chain of
-//! rounds; independent blocks overlap in the CPU. So leaves wait until there are [`BATCH`] of them, and their subtrees
-//! are computed level by level, where neighbours are independent: sixteen in parallel if the CPU has AVX-512, otherwise
-//! one after another.
-//! one after another elsewhere.
+//! Leaves and nodes are messages of fixed length, so their padding is fixed as well and the block
+//! function is called directly, without a hasher: one block for a leaf, two for a node. A block
+//! takes the time of its chain of rounds; independent blocks overlap in the CPU. So leaves wait
+//! until there are [`BATCH`] of them, and their subtrees are computed level by level, where
+//! neighbours are independent: sixteen in parallel if the CPU has AVX-512, otherwise one after
+//! another.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -48,7 +48,7 @@ const NODE_PADDING: [u8; 64] = {
 pub struct MerkleTree {
     /// The tree over the subtrees of full batches.
     peaks: Peaks,
-    /// Fewer than `BATCH` leaves.
+    /// The leaves of the incomplete batch, fewer than `BATCH`.
     pending: Vec<(u32, Status)>,
 }
 
@@ -74,7 +74,7 @@ impl MerkleTree {
         self.peaks.len * LEAVES as u64 + self.pending.len() as u64
     }
 
-    /// Return whether none was added.
+    /// Return whether no entity was added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -110,7 +110,8 @@ pub(crate) struct Peaks {
 }
 
 impl Peaks {
-    /// Add a leaf's digest. This allocates only when the tree gets more levels, so a few times at most.
+    /// Add a leaf's digest. This allocates memory only when the tree gets more levels, so a few
+    /// times at most.
     pub(crate) fn push(&mut self, mut digest: Digest, join: impl Fn(&Digest, &Digest) -> Digest) {
         for _ in 0..self.len.trailing_ones() {
             if let Some(left) = self.nodes.pop() {
@@ -139,7 +140,7 @@ fn batch_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     narrow_roots(leaves)
 }
 
-/// Return the same roots by the block function alone.
+/// Return the same roots with the block function alone.
 fn narrow_roots(leaves: &[(u32, Status); BATCH]) -> [Digest; LANES] {
     // All messages are written before the first is hashed, because loading a block right after it was stored in small
     // pieces is slow.

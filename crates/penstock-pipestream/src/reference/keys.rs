@@ -30,7 +30,8 @@ impl KeyProviders {
         entries.into_iter().map(parse).collect::<Result<_>>().map(Self)
     }
 
-    /// Reject what section 10.9 does not allow: ENTITY_INVALID. The error contains no key material.
+    /// Reject an encryption that section 10.9 does not allow: ENTITY_INVALID. The error contains no
+    /// key material.
     pub fn check(&self, encryption: &EncryptionMetadata) -> Result<()> {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let (provider, key_id) = (text(&encryption.key_provider), text(&encryption.key_id));
@@ -96,7 +97,7 @@ fn provider_of(key_id: &str) -> Option<&'static str> {
     }
 }
 
-/// Return whether `key_id` is `key`, one of its versions, or below it.
+/// Return whether `key_id` is `key`, a version of it, or below it.
 fn is_version_of(key_id: &str, key: &str) -> bool {
     let key = key.strip_suffix('/').unwrap_or(key);
     key_id.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@', '#']))

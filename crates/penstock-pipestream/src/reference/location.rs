@@ -16,7 +16,8 @@ pub enum Provider {
     Gcs,
     /// Azure Blob Storage: "azure".
     Azure,
-    /// A file of the machine that fetches: "file". It has no bucket; its key is the path without the first slash.
+    /// A file on the machine that fetches: "file". It has no bucket; its key is the path without
+    /// the first slash.
     Files,
 }
 
@@ -36,8 +37,9 @@ impl Provider {
     }
 }
 
-/// The location of an object, or a prefix of objects. A key is used unchanged, nothing in it is escaped, and it has no
-/// empty segment, `.` or `..`, so an object whose location begins with a prefix is really below it.
+/// The location of an object, or a prefix of objects. A key is used unchanged, without escapes, and
+/// has no empty segment, `.` or `..`, so an object whose location begins with a prefix is really
+/// below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The provider.
@@ -104,8 +106,8 @@ impl Location {
         if self.key.is_empty() { Ok(()) } else { check_key(&self.key) }
     }
 
-    /// Return whether this is `prefix` or below it, segment by segment, so that `s3://b/in` is not a prefix of
-    /// `s3://b/inner`.
+    /// Return whether this location is `prefix` or below it, segment by segment, so that
+    /// `s3://b/in` is not a prefix of `s3://b/inner`.
     pub fn is_below(&self, prefix: &Self) -> bool {
         let same = (self.provider, &self.bucket) == (prefix.provider, &prefix.bucket);
         let rest = self.key.strip_prefix(prefix.key.as_str());
@@ -123,7 +125,7 @@ impl Location {
         }
     }
 
-    /// Return the fields of a message that refers to it.
+    /// Return a reference's message that names this location.
     pub fn to_message(&self) -> FileStorageReference {
         let (bucket, account) = self.bucket.split_once('@').unwrap_or((&self.bucket, ""));
         let mut message = FileStorageReference {

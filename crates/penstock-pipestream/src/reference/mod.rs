@@ -1,17 +1,17 @@
 //! Payloads by reference: an object in a store instead of its bytes (sections 7.3 and 10.9).
 //!
-//! The payload of such an entity is an encoded FileStorageReference message, and its content type is [`CONTENT_TYPE`].
-//! A peer that does not know this stores the message's bytes, which is correct. The meaning of the attributes is our
-//! own:
+//! The payload of such an entity is an encoded FileStorageReference message, and its content type
+//! is [`CONTENT_TYPE`]. A peer that does not know this content type stores the message's bytes,
+//! which is correct. The meaning of the attributes is our own:
 //!
 //! ```text
-//!  size, sha256, etag, version   what the object must be; sha256 in lower-case hex, size in decimal
-//!  content_type                  what its bytes are
-//!  account                       whose container it is, for the provider "azure"
+//!  size, sha256, etag, version   properties that the object must have; sha256 in lower-case hex, size in decimal
+//!  content_type                  the MIME type of its bytes
+//!  account                       the account that has the container, for the provider "azure"
 //! ```
 //!
-//! Wrapped keys, encryption contexts and the values of attributes are never shown: not by `Debug`, not in a message of
-//! an error (section 10.9).
+//! Wrapped keys, encryption contexts and the values of attributes are never shown: neither by
+//! `Debug` nor in an error's message (section 10.9).
 
 mod keys;
 mod location;
@@ -41,18 +41,18 @@ pub struct Reference {
     expected: ExpectedObject,
 }
 
-/// What a reference states about its object.
+/// The properties that a reference states about its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectedObject {
-    /// Its size in bytes.
+    /// The object's size in bytes.
     pub size: Option<u64>,
-    /// The SHA-256 of its bytes.
+    /// The SHA-256 of the object's bytes.
     pub sha256: Option<[u8; 32]>,
-    /// Its entity tag in the store.
+    /// The object's entity tag in the store.
     pub etag: Option<String>,
-    /// Its version, for stores that keep versions.
+    /// The object's version, for stores that keep versions.
     pub version: Option<String>,
-    /// Its MIME type.
+    /// The object's MIME type.
     pub content_type: Option<String>,
 }
 
@@ -67,7 +67,8 @@ impl Reference {
         Self::new(decode_message(bytes)?)
     }
 
-    /// Make a reference from a message: ENTITY_INVALID where it names no object, or an attribute is invalid.
+    /// Make a reference from a message: ENTITY_INVALID if it names no object, or an attribute is
+    /// invalid.
     pub fn new(message: FileStorageReference) -> Result<Self> {
         for (field, value) in [("provider", &message.provider), ("key", &message.key)] {
             if value.as_deref().is_none_or(str::is_empty) {
@@ -91,7 +92,7 @@ impl Reference {
         &self.message
     }
 
-    /// Return what the object must match.
+    /// Return the properties that the object must have.
     pub fn expected(&self) -> &ExpectedObject {
         &self.expected
     }
@@ -101,7 +102,8 @@ impl Reference {
         self.message.encryption.as_ref()
     }
 
-    /// Return the location of the object: ENTITY_INVALID where it cannot be reached in any way.
+    /// Return the location of the object: ENTITY_INVALID if the provider, the bucket or the key is
+    /// invalid.
     pub fn location(&self) -> Result<Location> {
         Location::of(&self.message)
     }
@@ -146,8 +148,8 @@ fn nibble(digit: u8) -> Option<u8> {
     }
 }
 
-// Written by hand instead of derived, which the generated code leaves out: attributes may contain a token for the
-// store, and the rest is key material.
+// `Debug` is written by hand, and the generated code does not derive it, because attributes may
+// contain a token for the store, and the other hidden fields are key material.
 
 impl fmt::Debug for FileStorageReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

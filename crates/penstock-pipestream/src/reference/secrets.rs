@@ -6,7 +6,7 @@ use crate::error::{ReferenceError, Result};
 /// Reject metadata with an unwrapped data encryption key (section 10.9): an entry whose name indicates one and whose
 /// value has the form of a 256-bit key, as the approved algorithms use, in hex or base64; and any private key in PEM.
 ///
-/// `place` names the kind of entries for the error, which does not contain the value.
+/// `place` is the kind of entries that the error names; the error does not contain the value.
 pub fn check_no_data_key(place: &'static str, entries: &BTreeMap<String, String>) -> Result<()> {
     match entries.iter().find(|(name, value)| is_private_key(value) || (has_key_form(value) && names_data_key(name))) {
         None => Ok(()),

@@ -1,27 +1,27 @@
-//! The attempts at a received entity, and what tells one from another.
+//! The attempts at a received entity, and how to tell them apart.
 
 use super::Session;
 use super::types::{Accepted, EntityKey};
 
-/// One of the attempts to send an entity of the peer. What has arrived of an attempt is void once the attempt has failed,
-/// or was lost with its connection, and must not be mistaken for a part of the next one.
+/// An attempt of the peer to send one of its entities. Its received bytes are void once it has
+/// failed or was lost with its connection, and must not be mistaken for a part of the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     /// The entity.
     pub key: EntityKey,
-    /// How many attempts at it have failed before (layer 2).
+    /// The number of failed attempts at the entity before this one (layer 2).
     pub failures: u32,
-    /// How often what had arrived of it was lost with a connection (layer 2).
+    /// The number of times that the entity's received bytes were lost with a connection (layer 2).
     pub losses: u32,
 }
 
 impl Attempt {
-    /// Return the only attempt at an entity below layer 2, which is the first one above.
+    /// Return the first attempt at an entity, which is the only one below layer 2.
     pub const fn first(key: EntityKey) -> Self {
         Self { key, failures: 0, losses: 0 }
     }
 
-    /// Return how many times what had arrived of the entity became void.
+    /// Return how often the entity's received bytes became void.
     pub const fn voids(&self) -> u32 {
         self.failures.saturating_add(self.losses)
     }
@@ -35,7 +35,8 @@ impl Accepted {
 }
 
 impl Session {
-    /// Return the attempt at a received entity that counts now: while the entity waits for a retry, the next one.
+    /// Return the current attempt at a received entity: while the entity waits for a retry, the
+    /// next one.
     pub fn attempt(&self, key: EntityKey) -> Attempt {
         let entity = if self.layer() == 2 { self.inbound(key) } else { None };
         match entity {
@@ -44,8 +45,9 @@ impl Session {
         }
     }
 
-    /// Return whether what has arrived of an attempt is not void. Ask before the attempt is completed, failed, skipped
-    /// or deferred: code that has taken its payload may not have heard yet.
+    /// Return whether the received bytes of an attempt are still valid. Check this before
+    /// completing, failing, skipping or deferring the attempt, because the code that processes its
+    /// payload may not know yet that it has ended.
     pub fn is_current(&self, attempt: Attempt) -> bool {
         self.attempt(attempt.key) == attempt
     }

@@ -1,4 +1,4 @@
-//! Determines which scopes of the peer can still be bound (decisions 10 and 14).
+//! The check that the peer's scopes can still be bound (decisions 10 and 14).
 //!
 //! The owner announces a parent, with DEHYDRATING, before anything of its children's scope, and stream 0 keeps that
 //! order. So each scope that a PENDING or a BARRIER has opened has its parent among the open entities that are
@@ -22,9 +22,9 @@ use super::inbound::Inbound;
 use crate::error::{Result, Violation};
 use crate::scope::Scope;
 
-/// Depths that STATUS frames can name.
+/// The number of depths that STATUS frames can name.
 const DEPTHS: usize = 8;
-/// Sets of depths, each a bit mask.
+/// The number of sets of depths, each of which is a bit mask.
 const SETS: usize = 1 << DEPTHS;
 
 /// Parents that can bind, and scopes that must be bound.
@@ -189,8 +189,8 @@ impl Unbound {
         by_depth.iter().zip(&self.lacking).any(|(by_depth, by_id)| by_depth + by_id > 0)
     }
 
-    /// Check that every scope similar to the changed one can still be bound, or that a parent of this ID with this
-    /// depth below it is not missing now that it is bound.
+    /// Check that every unbound scope can still be bound, after a scope of this depth and parent ID
+    /// was added or changed, or a parent of this ID was bound to a scope of this depth.
     pub(super) fn check(&self, depth: Option<u8>, id: Option<u32>) -> Result<()> {
         let of_id = id.and_then(|id| self.by_id.get(&id));
         if self.all.is_short() || of_id.is_some_and(|of_id| of_id.all.is_short()) {
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(code(unbound.check_scope(clues(None, 1))), Some(ErrorCode::ScopeInvalid));
         unbound.add_parent(1, 1);
         assert_eq!(code(unbound.check_scope(clues(None, 1))), None, "another one of the ID");
-        // A header binds it to a scope of which nothing else is known.
+        // A header binds the parent to a scope that no frame has named.
         unbound.remove_parent(1, 1);
         assert_eq!(code(unbound.check(Some(2), Some(1))), Some(ErrorCode::ScopeInvalid));
     }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever fits is never refused, and whatever no header can correct always is.
+        /// Scopes that can be bound are never refused; those that no header can correct always are.
         #[test]
         fn what_can_be_bound_is_let_in_and_what_cannot_is_not(
             parents in proptest::collection::vec((1..4_u32, 0..3_u8), 0..6),
@@ -331,7 +331,7 @@ mod tests {
                 unbound.add_scope(*scope);
                 outcome = outcome.and(unbound.check_scope(*scope));
             }
-            // Headers bind some parents to scopes that nothing has named yet.
+            // Headers bind some parents to scopes that no frame has named yet.
             let bound = bound.min(parents.len());
             let left = &parents[bound..];
             for (id, depth) in &parents[..bound] {

@@ -7,14 +7,15 @@
 //!         immediately    └ 1,152 bytes, once an interval, with nothing between
 //! ```
 //!
-//! A block that frames do not fill is padded with heartbeats, STATUS UNSPECIFIED of the connection, which every peer
-//! ignores (section 5.1.3) and no session counts. A frame that does not fit continues in the next block. The intervals
-//! are counted from the beginning of the session. The end of a session is not hidden, so the remaining bytes are then
+//! A block that frames do not fill is padded with heartbeats, STATUS UNSPECIFIED of the connection,
+//! which every peer ignores (section 5.1.3), and which the counts of taken frames leave out. A
+//! frame that does not fit continues in the next block. The intervals are counted from the
+//! beginning of the session. The end of a session is not hidden, so the remaining bytes are then
 //! sent immediately, in whole blocks too.
 
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::Session;
 use super::link::Link;
@@ -23,8 +24,8 @@ use super::state::State;
 use crate::Frame;
 
 impl Session {
-    /// Return how many bytes for stream 0 wait for the next interval, and were not returned by
-    /// [`poll_transmit`](Self::poll_transmit).
+    /// Return how many bytes for stream 0 [`poll_transmit`](Self::poll_transmit) has not returned
+    /// yet.
     pub fn queued_control(&self) -> usize {
         self.control.len()
     }
@@ -64,17 +65,16 @@ impl Session {
         if !due && (!last || self.control.is_empty()) {
             return None;
         }
+        let padded = self.control.len() < STATUS_BLOCK;
         while self.control.len() < STATUS_BLOCK {
             Frame::heartbeat().encode(&mut self.control);
         }
         let block = self.control.split_to(STATUS_BLOCK).freeze();
-        if last && self.control.len() < HEARTBEAT {
-            // Only the rest of a heartbeat is left, and nothing follows it.
-            self.control = BytesMut::new();
+        if last && padded {
+            // Only the rest of a heartbeat is left, and nothing follows it. Without padding it is
+            // the rest of a frame, which needs another block.
+            self.control.clear();
         }
         Some(block)
     }
 }
-
-/// The bytes of a heartbeat.
-const HEARTBEAT: usize = 12;

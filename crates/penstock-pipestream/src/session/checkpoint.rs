@@ -12,7 +12,7 @@ use crate::manifest::EntryKey;
 use crate::time::Now;
 use crate::{Checkpoint, Frame};
 
-/// Section 10.4.
+/// The timeout of a checkpoint that states none (section 10.4).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most bytes of checkpoint IDs that are kept for a peer.
@@ -214,7 +214,7 @@ impl Session {
         }
         self.level_zero.closing.remove(&key);
         if self.gathering.contains(key) {
-            // The entry is open, because the manifest has it and nothing else closes it.
+            // The entry is open, because the manifest has it and nothing else seals it.
             let sealed = self.gathering.seal(key);
             debug_assert!(sealed.is_ok(), "{sealed:?}");
         }

@@ -9,7 +9,8 @@ use super::types::EntityKey;
 use crate::Checkpoint;
 use crate::manifest::EntryKey;
 
-/// The longest checkpoint ID in bytes that is remembered once it is satisfied: one is kept for each open scope.
+/// The longest ID, in bytes, that is kept of a satisfied checkpoint; one is kept for each open
+/// scope.
 const MAX_REFERENCE: usize = 256;
 
 /// A checkpoint of the peer that is not answered yet.
@@ -33,7 +34,7 @@ pub(super) struct Checkpoints {
     pub(super) requests: BTreeMap<u64, Checkpoint>,
     /// The ID of the last satisfied checkpoint of either end, by scope, while the scope is open.
     pub(super) passed: BTreeMap<u16, String>,
-    /// The same over all scopes.
+    /// The ID of the last satisfied checkpoint over all scopes.
     pub(super) last_passed: Option<String>,
 }
 
@@ -74,9 +75,9 @@ impl Checkpoints {
 pub(super) struct LevelZero {
     /// Dehydrated roots that no CHECKPOINT has closed yet, in the order of announcement.
     pub(super) parents: VecDeque<EntityKey>,
-    /// The position that the furthest CHECKPOINT covers.
+    /// The position after the last entity that any CHECKPOINT covers.
     pub(super) covered: u64,
-    /// The position before which every entity's header has arrived, or the entity is terminal.
+    /// The position before which every entity is terminal, or its header has arrived.
     pub(super) known: u64,
     /// Parents that a CHECKPOINT covers and whose children are not all terminal.
     pub(super) closing: HashSet<EntryKey>,

@@ -19,13 +19,13 @@ impl Session {
         self.resilience.name.filter(|_| self.resilience.session_received)
     }
 
-    /// Return the name for tokens, which also shows that frames of layer 2 may be sent.
+    /// Return the session's name, if frames of layer 2 may be sent.
     pub(super) fn named(&self) -> Result<SessionId> {
         let name = self.resilience.name.filter(|_| self.state != State::Closed);
         name.ok_or(Misuse::NotNamed.into())
     }
 
-    /// Begin layer 2, which is agreed on: a client sends its name first (decision 18).
+    /// Begin layer 2, on which both ends have agreed: a client sends its name first (decision 18).
     pub(super) fn begin_layer2(&mut self) {
         self.decoder.expect_layer2();
         let name = self.config.layer2.as_ref().and_then(|layer2| layer2.session).filter(|_| self.role == Role::Client);
@@ -102,8 +102,8 @@ impl Session {
         self.admit_early_streams(now)
     }
 
-    /// Apply the session's policy to both root scopes (decision 19). A server that states none does not know policies,
-    /// so then its client's policy does not apply.
+    /// Apply the session's policy to both root scopes (decision 19). A server that states no policy
+    /// does not support policies, so its client's policy does not apply either.
     fn apply_session_policy(&mut self, stated: Option<CompletionPolicy>) -> Result<()> {
         let Some(stated) = stated else { return Ok(()) };
         let ours = self.config.layer2.as_ref().and_then(|layer2| layer2.policy);
@@ -183,7 +183,8 @@ impl Session {
             self.send_answer(ask, answer);
         }
         if let State::Draining { awaiting } = &mut self.state {
-            // The CHECKPOINT in flight was sent before the answer.
+            // The CHECKPOINT in flight was sent before the answer, so another one must follow the
+            // answer.
             *awaiting = None;
             self.advance_close();
         }

@@ -10,10 +10,11 @@ use crate::status::Status;
 use crate::time::Now;
 
 impl Session {
-    /// Close gracefully. A client announces nothing more and closes with NO_ERROR once every entity, including the
-    /// peer's, is terminal; if it has received entities, a CHECKPOINT ensures that its last statuses have arrived. A
-    /// server, whose clients do that, closes immediately: with NO_ERROR only if nothing is open, so that a session that
-    /// was cut off is not taken for one that ended well.
+    /// Close gracefully. A client announces nothing more and closes with NO_ERROR once every
+    /// entity, including the peer's, is terminal; if it has received entities, a CHECKPOINT ensures
+    /// that its last statuses have arrived. A server, whose clients do that, closes immediately. It
+    /// uses NO_ERROR only if nothing is open, so that a session that was cut off is not taken for
+    /// one that ended well.
     pub fn close(&mut self, now: Now) {
         self.note(Some(now), || Input::Close);
         match (self.state, self.role) {
@@ -96,10 +97,11 @@ impl Session {
             return;
         }
         if !self.may_send() {
-            // The peer must receive it first.
+            // The connection must be resumed first, so that the peer receives everything.
             return;
         }
-        // A close discards what stream 0 has not delivered: answers, and the statuses of the peer's entities.
+        // A close discards what stream 0 has not delivered, so a CHECKPOINT comes first if there
+        // may be claim answers, or statuses of the peer's entities.
         if self.counters.received == 0 && !self.resilience.has_received_claim_requests() {
             self.finish(Reason { code: ErrorCode::NoError, message: String::new() }, false, true);
             return;

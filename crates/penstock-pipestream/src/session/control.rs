@@ -1,5 +1,5 @@
-//! The input of stream 0: negotiation (decisions 1 to 3), and the dispatch of each frame to the end of the session
-//! concerned.
+//! The input of stream 0: negotiation (decisions 1 to 3), and the dispatch of each frame to the
+//! handlers of the owner's or the receiver's side.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::status::Status;
 use crate::time::Now;
 use crate::{Barrier, Capabilities, ErrorFrame, Frame, ScopeDigest, StatusFrame};
 
-/// The most bytes of a peer's error message that are kept for people.
+/// The most bytes of a peer's error message that are kept.
 const MAX_MESSAGE: usize = 4_096;
 
-/// Return whether the frame is the owner's reason for an entity that has nothing: the FAILED that follows ends it in
-/// time.
+/// Return whether the frame is the owner's reason for giving up an entity that it has just
+/// announced. The FAILED that follows ends the entity, so its timer need not start.
 fn is_about(frame: &Frame, key: EntityKey) -> bool {
     matches!(frame, Frame::Error(error) if (error.scope_id, error.entity_id) == (u32::from(key.scope), key.entity))
 }
@@ -29,7 +29,7 @@ impl Session {
             return Err(Violation::BeforeCapabilities { frame_type: frame.frame_type() }.into());
         }
         let counted = self.count_frame(&frame)?;
-        // The beginning of another connection may come between PENDING and its DEHYDRATING.
+        // Frames that begin a new connection may come between PENDING and its DEHYDRATING.
         let follows =
             counted || matches!(&frame, Frame::Status(status) if self.survival.is_up() && status.is_of_connection());
         let last_pending = self.resilience.last_pending.take_if(|key| follows && !is_about(&frame, *key));
@@ -44,9 +44,8 @@ impl Session {
         if recorded || self.orphans.unchecked.is_empty() {
             self.follow_up(now)?;
         } else {
-            // What follows would be missing in the records of a frame that is not recorded itself.
-            self.note(Some(now), || Input::Timeout);
-            self.expire(now)?;
+            // The frame is not recorded, so its consequences are recorded as those of a timeout.
+            self.expire_due(now)?;
         }
         self.catch_up();
         Ok(())

@@ -1,4 +1,4 @@
-//! The counters of a session, and what it holds.
+//! The counters of a session, and the resources that it holds.
 
 use std::convert::Infallible;
 
@@ -39,7 +39,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All of them, in the order of [`Counters::limits`].
+    /// All limits, in the order of [`Counters::limits`].
     pub const ALL: [Self; 13] = [
         Self::Window,
         Self::ScopeEntities,
@@ -56,7 +56,7 @@ impl Limit {
         Self::OpenParents,
     ];
 
-    /// Return its name in metrics.
+    /// Return the limit's name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Window => "window",
@@ -76,8 +76,8 @@ impl Limit {
     }
 }
 
-/// How many of them are in a session's records: those of the first version. The others count from 0 when a session is
-/// restored.
+/// The number of limits in a session's records, which are those of the first version. The others
+/// count from 0 when a session is restored.
 const STORED: usize = 11;
 
 /// How often each limit was exceeded, in the order of [`Limit::ALL`].
@@ -118,9 +118,9 @@ pub struct Counters {
     pub deferred: u64,
     /// Received entities that were SKIPPED.
     pub skipped: u64,
-    /// Attempts of either end that failed and were not the last.
+    /// Attempts of either end that failed and could be retried.
     pub retries: u64,
-    /// Received entities that were suspended.
+    /// Yields of received entities.
     pub yields: u64,
     /// STATUS frames for entities or scopes that were already resolved.
     pub late_statuses: u64,
@@ -152,7 +152,7 @@ impl Counters {
     }
 }
 
-/// State of a session at one moment.
+/// The resources that a session holds at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Entities of ours without a terminal status.

@@ -3,12 +3,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::EntityHeader;
 
-/// Streams whose header arrived before its PENDING, or before its scope was bound.
+/// The streams whose header arrived before its PENDING, or before its scope was bound.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct HeldStreams {
     #[serde(serialize_with = "crate::stored::in_order")]
     pub(super) by_entity: FastMap<(u16, u32), Vec<(u64, EntityHeader)>>,
-    /// Streams that overtook the server's CAPABILITIES (decision 2), or the SESSION of their end.
+    /// Streams that overtook the server's CAPABILITIES (decision 2), or their sender's SESSION.
     pub(super) early: Vec<(u64, EntityHeader)>,
     pub(super) bytes: usize,
 }

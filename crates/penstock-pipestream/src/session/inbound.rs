@@ -38,8 +38,8 @@ pub(super) enum Streams {
         tracker: Box<ChunkTracker>,
         streams: Vec<u64>,
     },
-    /// They arrived over a connection that was lost, and nothing more is expected: streams that are sent again are
-    /// stopped.
+    /// The streams arrived over a connection that was lost, and no bytes are missing: streams that
+    /// are sent again are stopped.
     Former,
 }
 
@@ -59,18 +59,18 @@ pub(super) struct Inbound {
     pub(super) expected_child: u16,
     /// The most children that it may have (decision 11).
     pub(super) max_children: u64,
-    /// The number of its children by their headers, at layer 0.
+    /// The number of its known children; at layer 0 by their headers.
     pub(super) children: u64,
     /// The result under its policy, once all its descendants are terminal.
     pub(super) gathered: Option<Status>,
-    /// Why it fails, if a reason was given.
+    /// The reason for its failure, if one was given.
     pub(super) reason: Option<Box<Reason>>,
-    /// The policy in its header for its children's failures (layer 2).
+    /// The policy for its children, from its header (layer 2).
     pub(super) policy: Option<Box<Policy>>,
     /// Its layer-2 state.
     pub(super) layer2: Option<Box<Received>>,
-    /// How often what had arrived of it was lost with a connection. Not stored: it tells apart what one process has
-    /// received.
+    /// The number of times that its received bytes were lost with a connection. Not stored, because
+    /// it only tells apart the attempts that one process has received.
     #[serde(skip)]
     pub(super) losses: u32,
 }
@@ -78,25 +78,25 @@ pub(super) struct Inbound {
 /// The layer-2 state of a received entity; most have none.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Received {
-    /// How often it has failed and could be retried.
+    /// The number of failures after which it could be retried.
     pub(super) failures: u32,
-    /// When its policy's time ends.
+    /// The deadline under its policy.
     #[serde(with = "crate::stored::optional_moment")]
     pub(super) deadline: Option<Instant>,
     /// The yield whose token was sent.
     pub(super) yielded: Option<Yielded>,
-    /// The status with which its owner gave it up; its own waits for the barrier.
+    /// The status with which its owner gave it up; the terminal STATUS waits for the barrier.
     pub(super) owner_status: Option<Status>,
     /// Whether a claim check was requested.
     pub(super) claim_wanted: bool,
-    /// For a parent whose children are gathered: how many of them are COMPLETE, of how many.
+    /// The numbers of COMPLETE children and of all children, for a parent whose children are gathered.
     pub(super) children: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Yielded {
     pub(super) number: u64,
-    /// Empty: there is no state from which to resume.
+    /// Empty if there is no state from which to resume.
     #[serde(with = "crate::stored::byte_string")]
     pub(super) state_checksum: Bytes,
     /// The last checkpoint according to its token.
@@ -104,7 +104,7 @@ pub(super) struct Yielded {
 }
 
 impl Inbound {
-    /// Return the event for it that the owner must still answer.
+    /// Return the event for it that the caller must still answer.
     pub(super) fn owed(&self, key: EntityKey, scopes: &PeerScopes) -> Option<Event> {
         if self.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted) {
             let reason = self.reason.as_deref().cloned();
@@ -140,7 +140,7 @@ impl Inbound {
         self.layer2.as_ref().map_or(0, |layer2| layer2.failures)
     }
 
-    /// Return the number of its present attempt, or, while it waits for a retry, of the last one.
+    /// Return the number of its present attempt; while it waits for a retry, that of the last one.
     pub(super) fn attempt(&self) -> u32 {
         if self.payload == Payload::SetAside { self.failures() } else { self.failures() + 1 }
     }

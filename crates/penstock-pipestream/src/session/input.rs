@@ -1,4 +1,4 @@
-//! The inputs of a session, as records have them.
+//! The inputs of a session, in the form in which records contain them.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::time::Now;
 use crate::yield_token::StoppingPoint;
 use crate::{ClaimResponse, EntityHeader, Frame};
 
-/// An input of a session.
+/// An input of a session. Records contain the number of the variant, so a new one is added at the end: then the records
+/// of earlier releases are still read, and the version of records stays the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Input {
     /// Number 0, which never occurs in records: inputs are counted from 1.
@@ -108,9 +109,13 @@ pub(super) enum Input {
         key: EntityKey,
         reason: Reason,
     },
+    RefuseClaim {
+        key: EntityKey,
+        reason: Reason,
+    },
 }
 
-/// The inputs that were not recorded yet.
+/// The inputs that are not recorded yet.
 #[derive(Debug, Clone)]
 pub(super) struct Journal {
     pub(super) inputs: RecordWriter,
@@ -119,7 +124,7 @@ pub(super) struct Journal {
     pub(super) phase: Phase,
 }
 
-/// How far the records of a session have come.
+/// The progress of a session's records.
 ///
 /// ```text
 ///          both ends know the name          the first record is made
@@ -127,7 +132,8 @@ pub(super) struct Journal {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The session has no name that both ends know, so that no process could resume it: nothing is recorded.
+    /// The session has no name that both ends know, so no process could resume it: nothing is
+    /// recorded.
     Unnamed,
     /// The next record is a snapshot, which includes the inputs before it.
     Named,

@@ -11,8 +11,9 @@
 //!  kind 2    inputs:   (nanoseconds since the one before, number of the input, its fields) ...
 //! ```
 //!
-//! The encoding of fields is explained in `stored.rs`. The store adds length and checksum. The receiver of an event has
-//! acted on it before the record is written, or gets it again after the restart.
+//! The encoding of fields is explained in `stored.rs`. The store adds length and checksum. The
+//! caller has acted on an event before the record is written, or gets the event again after the
+//! restart.
 
 use std::time::Duration;
 
@@ -35,10 +36,10 @@ const VERSION: u8 = 2;
 const SNAPSHOT: u8 = 1;
 const INPUTS: u8 = 2;
 
-/// A session of an earlier process, suspended.
+/// A suspended session of an earlier process.
 #[derive(Debug)]
 pub struct Restored {
-    /// The session. Its events repeat what its owner must answer.
+    /// The session. Its events are those that the caller must still answer.
     pub session: Session,
     /// Our labelled entities whose terminal status has arrived since the last snapshot.
     pub resolved: Vec<(Bytes, EntityKey, Status)>,
@@ -64,8 +65,8 @@ impl Session {
         Some(record.into())
     }
 
-    /// Return a record that replaces all records before it, which may be removed once it is stored. `None` while there
-    /// are events, and if nothing is stored.
+    /// Return a record that replaces all earlier ones, which may be removed once it is stored.
+    /// `None` while there are events, and if the session is not recorded.
     pub fn snapshot(&mut self) -> Option<Bytes> {
         if !self.events.is_empty() || self.is_closed() {
             return None;
@@ -105,8 +106,8 @@ impl Session {
         journal.last = journal.last.max(at);
     }
 
-    /// Record the fields of a header that the session reads. A chunk's header is compared completely with those of its
-    /// siblings.
+    /// Record the fields of a header that the session reads. A chunk's header is recorded
+    /// completely, because it is compared with those of its siblings.
     pub(super) fn note_header(&mut self, now: Now, stream: u64, header: &EntityHeader) {
         self.note(Some(now), || {
             let mut header = header.clone();
@@ -122,8 +123,9 @@ impl Session {
     /// [`reconnect`](Self::reconnect), a server [`adopt`](Self::adopt)s its client's new connection. `whole` is the
     /// argument of [`suspend`](Self::suspend). `config` must be as before, including the key of the tokens.
     ///
-    /// Earlier events are not repeated, except those that the owner must answer: a failed attempt, a token, a claim
-    /// check that is wanted or queried, a parent whose children are gathered. As always, a record follows the events.
+    /// Earlier events are not repeated, except those that the caller must answer: a failed attempt,
+    /// a token, a claim check that is wanted or queried, a parent whose children are gathered. As
+    /// always, a record follows the events.
     ///
     /// # Errors
     ///
@@ -264,11 +266,12 @@ impl Session {
             }
             Input::Acknowledged { received } => self.handle_acknowledged(received)?,
             Input::FailUnsent { key, reason } => self.fail_unsent(now, key, reason),
+            Input::RefuseClaim { key, reason } => self.refuse_claim(now, key, reason),
         }
         Ok(())
     }
 
-    /// Repeat the events from before the restart that the owner must still answer.
+    /// Repeat the events from before the restart that the caller must still answer.
     fn repeat_owed_events(&mut self) {
         let mut owed = Vec::new();
         for scope in self.outbound.values() {
@@ -286,8 +289,8 @@ impl Session {
         }
     }
 
-    /// Return our entities without a terminal status, in the order of their IDs, so that a restarted owner can look for
-    /// their sources.
+    /// Return our entities without a terminal status, in the order of their IDs, so that a
+    /// restarted caller can find their sources.
     pub fn sent_open(&self) -> Vec<SentOpen> {
         let mut open: Vec<SentOpen> = Vec::with_capacity(self.open_owned);
         for scope in self.outbound.values() {
@@ -320,7 +323,7 @@ impl Session {
     /// the session cannot receive anything more.
     pub fn received_all(&self) -> Option<Status> {
         let root = self.inbound.get(&(1 - self.role.root_scope()))?;
-        // A root scope stays; this shows that its BARRIER was answered.
+        // A root scope is never removed; its `digest_agreed` means that its BARRIER was answered.
         (root.ended && root.digest_agreed).then(|| root.outcome().status())
     }
 
@@ -334,8 +337,9 @@ impl Session {
         self.outbound(key).and_then(|entity| entity.layer2.as_ref()).and_then(|layer2| layer2.label.clone())
     }
 
-    /// Return the state on which the session's future depends, given what the peer has taken of it: equal for sessions
-    /// that are indistinguishable, whatever their history. For simulations.
+    /// Return the state on which the session's future depends, if the peer has taken this many of
+    /// its frames. Sessions with the same state are indistinguishable, whatever their history. For
+    /// simulations.
     #[doc(hidden)]
     pub fn fingerprint(&self, taken: u64) -> Vec<u8> {
         let mut record = RecordWriter { bytes: Vec::new(), epoch: self.epoch.instant };
@@ -360,7 +364,7 @@ impl Session {
         record.put(&(orphans, checkpoints, resilience, open_owned, open_received));
     }
 
-    /// Check restored state: inconsistent numbers were never written.
+    /// Reject restored state with inconsistent numbers, which no session writes.
     fn check_state(&self) -> Result<()> {
         let root = self.role.root_scope();
         let roots = self.outbound.contains_key(&root) && self.inbound.contains_key(&(1 - root));

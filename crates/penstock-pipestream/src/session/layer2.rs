@@ -16,21 +16,22 @@ pub(super) struct Resilience {
     pub(super) name: Option<SessionId>,
     /// Whether the peer's SESSION has arrived.
     pub(super) session_received: bool,
-    /// How many yields there were.
+    /// The number of yields so far.
     pub(super) yields: u64,
-    /// The entity whose PENDING was the last frame. Its time begins with the next frame, or with its header, which show
-    /// whether it has children: DEHYDRATING is sent together with PENDING (decision 9).
+    /// The entity whose PENDING was the last frame. Its timer starts with the next frame, or with
+    /// its header, which show whether it has children: DEHYDRATING is sent together with PENDING
+    /// (decision 9).
     pub(super) last_pending: Option<EntityKey>,
-    /// When the policies' times of received entities end.
+    /// The deadlines of received entities under their policies.
     #[serde(with = "crate::stored::deadlines")]
     pub(super) deadlines: BTreeSet<(Instant, EntityKey)>,
-    /// When our entities are to be retried.
+    /// The times at which our failed entities are retried.
     #[serde(with = "crate::stored::deadlines")]
     pub(super) resends: BTreeSet<(Instant, EntityKey)>,
-    /// Our queries, in order.
+    /// Our unanswered queries, in order.
     pub(super) sent_claim_requests: VecDeque<ClaimAsk>,
-    /// The peer's queries, in order, with our answers. These are sent in that order, because a refusal names no claim
-    /// check.
+    /// The peer's queries, in order, with our answers. Answers are sent in that order, because a
+    /// refusal names no claim check.
     pub(super) received_claim_requests: VecDeque<ClaimRequest>,
     pub(super) next_request: u64,
 }

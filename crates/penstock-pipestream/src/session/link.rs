@@ -42,7 +42,7 @@ impl UnacknowledgedFrames {
         self.first + self.lengths.len() as u64
     }
 
-    /// Drop acknowledged frames; `false` if the peer cannot have taken this many.
+    /// Drop acknowledged frames; return `false` if the peer cannot have taken this many.
     pub(super) fn forget(&mut self, taken: u64) -> bool {
         if !(self.first..=self.sent()).contains(&taken) {
             return false;
@@ -66,12 +66,12 @@ pub(super) struct Survival {
     pub(super) agreed: bool,
     /// The number of the peer's frames that were taken.
     pub(super) received: u64,
-    /// How many of them were acknowledged, and the bytes that have arrived since.
+    /// The number of them that we had acknowledged, and the number of bytes that have arrived since.
     pub(super) acknowledged: u64,
     pub(super) unacknowledged_bytes: usize,
-    /// How many frames the peer had sent when the connection began.
+    /// The number of frames that the peer had sent when the connection began.
     pub(super) awaited: u64,
-    /// Whether some of these have not been taken.
+    /// Whether some of these have not been taken yet.
     pub(super) catching_up: bool,
 }
 
@@ -84,12 +84,14 @@ impl Survival {
         self.link == Link::Up
     }
 
-    /// Return the count for SESSION.
+    /// Return how many frames were taken, for SESSION; `None` if the session ends with its
+    /// connection.
     pub(super) fn received_count(&self) -> Option<u64> {
         self.kept.as_ref().map(|_| self.received)
     }
 
-    /// Write the state on which the future depends, if the peer has taken this many frames.
+    /// Write the state on which the session's future depends, if the peer has taken this many
+    /// frames.
     pub(super) fn write_fingerprint(&self, taken: u64, record: &mut RecordWriter) {
         record.put(&(&self.link, self.catching_up, self.awaited.saturating_sub(self.received)));
         if let Some(kept) = &self.kept {

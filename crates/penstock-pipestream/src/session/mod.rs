@@ -2,10 +2,10 @@
 //!
 //! # Calling order
 //!
-//! After any `handle_*` or command, call [`Session::poll_event`] until `None` and act on the events, then call
-//! [`Session::poll_transmit`] until `None` and carry out the transmits; then arrange for [`Session::handle_timeout`] at
-//! [`Session::poll_timeout`]. Events come first, so that whatever must be on disk before the peer learns of it can be
-//! stored.
+//! After any `handle_*` or command, call [`Session::poll_event`] until `None` and act on the
+//! events, then call [`Session::poll_transmit`] until `None` and carry out the transmits; then
+//! arrange for [`Session::handle_timeout`] at [`Session::poll_timeout`]. Events come first, so that
+//! the caller can store everything that must be on disk before the peer learns of it.
 //!
 //! Payloads never pass through the session. A driver reads an entity stream's header, calls [`Session::handle_header`],
 //! has the bytes received and verified elsewhere, and calls [`Session::complete`] or [`Session::fail`].
@@ -19,9 +19,10 @@
 //!       └───────────── an error of the connection, abort(), its loss ┴─────────────────────────────► Closed
 //! ```
 //!
-//! Our own scopes are in `outbound`, the peer's in `inbound`. The states of a received entity are described in
-//! `receiver.rs`, those of a sent one in `owner.rs`. Each file with methods of the session uses this one, which uses only
-//! the files with data: `inbound.rs`, `outbound.rs`, `link.rs` and so on.
+//! Our own scopes are in `outbound`, the peer's in `inbound`. The states of a received entity are
+//! described in `receiver.rs`, those of a sent one in `owner.rs`. The files with methods of the
+//! session use this file, which uses only the files with data: `inbound.rs`, `outbound.rs`,
+//! `link.rs` and so on.
 
 mod attempt;
 mod binding;
@@ -112,7 +113,7 @@ pub struct Session {
     level_zero: LevelZero,
     resilience: Resilience,
     survival: Survival,
-    /// When the session began.
+    /// The time at which the session began.
     epoch: Now,
     journal: Option<Journal>,
     /// The labelled entities that have ended while records are replayed.
@@ -187,7 +188,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Return what both ends agreed on, once both CAPABILITIES have arrived.
+    /// Return the agreement of both ends, once both CAPABILITIES have arrived.
     pub fn agreement(&self) -> Option<Agreement> {
         self.agreement
     }
@@ -217,7 +218,7 @@ impl Session {
         &self.counters
     }
 
-    /// Return what the session holds now.
+    /// Return the resources that the session holds now.
     pub fn usage(&self) -> Usage {
         Usage {
             open_owned: self.open_owned,
@@ -239,15 +240,17 @@ impl Session {
         self.config.max_payload
     }
 
-    /// Return the next thing to know, or `None`.
+    /// Return the next event, or `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Return the next action on the connection, or `None`. Bytes for stream 0 are in pieces of at most `max`; at fixed
-    /// intervals, if the configuration asks for that, in whole blocks of [`STATUS_BLOCK`].
+    /// Return the next action on the connection, or `None`. Bytes for stream 0 are in pieces of at
+    /// most `max`; at fixed intervals, if the configuration asks for that, in whole blocks of
+    /// [`STATUS_BLOCK`].
     ///
-    /// If records are stored, this returns nothing while there is one: [`poll_record`](Self::poll_record).
+    /// If records are stored, return nothing while a record is pending: see
+    /// [`poll_record`](Self::poll_record).
     pub fn poll_transmit(&mut self, max: usize) -> Option<Transmit> {
         if self.owes_record() {
             return None;
@@ -280,7 +283,8 @@ impl Session {
             .min()
     }
 
-    /// Handle what is due: heartbeats, timeouts of checkpoints and of manifest entries, the idle limit.
+    /// Handle everything that is due: blocks of stream 0, heartbeats, retries, the idle limit, and
+    /// the timeouts of checkpoints, policies and manifest entries.
     pub fn handle_timeout(&mut self, now: Now) {
         if self.state == State::Closed {
             return;
@@ -299,6 +303,14 @@ impl Session {
         {
             self.send_heartbeat(now);
         }
+        let expired = self.expire_due(now);
+        if let Err(error) = expired {
+            self.close_with(&error);
+        }
+    }
+
+    /// Expire what is due, and record that if it changes the session.
+    fn expire_due(&mut self, now: Now) -> Result<()> {
         let due = [
             self.checkpoints.next_deadline(),
             self.resilience.next_deadline(),
@@ -308,10 +320,7 @@ impl Session {
         if due.into_iter().flatten().any(|at| at <= now.instant) || !self.orphans.unchecked.is_empty() {
             self.note(Some(now), || Input::Timeout);
         }
-        let expired = self.expire(now);
-        if let Err(error) = expired {
-            self.close_with(&error);
-        }
+        self.expire(now)
     }
 
     fn expire(&mut self, now: Now) -> Result<()> {

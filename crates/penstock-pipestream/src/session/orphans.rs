@@ -12,7 +12,7 @@ pub(super) struct Orphans {
     pub(super) scopes: HashMap<u32, Vec<u16>>,
     #[serde(serialize_with = "crate::stored::in_order")]
     pub(super) parents: HashMap<u32, Vec<EntityKey>>,
-    /// The IDs that may make a pair now.
+    /// The parents' IDs for which there may be a matching parent and scope now.
     pub(super) unchecked: Vec<u32>,
 }
 
@@ -43,7 +43,7 @@ impl Orphans {
         self.recheck(key.entity);
     }
 
-    /// Forget what a header has bound meanwhile.
+    /// Keep only these parents and scopes of an ID; headers have bound the others meanwhile.
     pub(super) fn keep(&mut self, entity_id: u32, parents: Vec<EntityKey>, scopes: Vec<u16>) {
         match parents.is_empty() {
             true => drop(self.parents.remove(&entity_id)),

@@ -25,7 +25,7 @@ pub(super) struct Outbound {
     pub(super) released: Option<ResolutionState>,
     /// Whether we have sent FAILED, SKIPPED or ABANDONED.
     pub(super) gave_up: bool,
-    /// Why it fails: our reason, or the peer's 0xC0.
+    /// The reason for its failure: ours, or the peer's 0xC0.
     pub(super) reason: Option<Box<Reason>>,
     /// Its layer-2 state.
     pub(super) layer2: Option<Box<Sent>>,
@@ -71,7 +71,7 @@ impl Outbound {
         self.failures() + 1
     }
 
-    /// Return how many attempts at it there were.
+    /// Return how many attempts at it were made.
     pub(super) fn attempts(&self) -> u32 {
         let current = match self.layer2.as_ref().map_or(NextAttempt::Requested, |layer2| layer2.next_attempt) {
             NextAttempt::Requested => 1,
@@ -86,27 +86,28 @@ impl Outbound {
 pub(super) struct Sent {
     /// The policy for its children, as its header carries it.
     pub(super) policy: Option<CompletionPolicy>,
-    /// How often it has failed and could be retried.
+    /// The number of failures after which it could be retried.
     pub(super) failures: u32,
-    /// Whether it has failed, and the owner has not decided yet.
+    /// Whether it has failed, and the caller has not decided about a retry yet.
     pub(super) failed: bool,
-    /// When it is to be retried.
+    /// The time of its retry, if one is scheduled.
     #[serde(with = "crate::stored::optional_moment")]
     pub(super) due: Option<Instant>,
     /// The status with which we gave it up.
     pub(super) given_up_status: Option<Status>,
     /// The code of the receiver's latest 0xC0 about it.
     pub(super) last_code: Option<ErrorCode>,
-    /// How many tokens we have returned that are not answered.
+    /// The number of returned tokens that the receiver has not answered yet.
     pub(super) resuming: u32,
     /// The latest token that we have not returned, if the session is stored.
     #[serde(with = "crate::stored::optional_token")]
     pub(super) token: Option<(YieldReason, Bytes)>,
-    /// The owner's label for it.
+    /// The caller's label for it.
     #[serde(with = "crate::stored::optional_bytes")]
     pub(super) label: Option<Bytes>,
-    /// Not stored: [`waits`](Self::waits) says it after a restart. Apart from `failed` and `due`, since a peer that
-    /// reports FAILED twice brings about each combination of the three.
+    /// Not stored: after a restart it follows from [`waits`](Self::waits). It is separate from
+    /// `failed` and `due`, because a peer that reports FAILED twice can produce any combination of
+    /// the three.
     #[serde(skip)]
     pub(super) next_attempt: NextAttempt,
 }
@@ -117,12 +118,12 @@ pub(super) enum NextAttempt {
     /// Its stream was requested, or the entity has not failed.
     #[default]
     Requested,
-    /// None has followed.
+    /// No attempt has followed the failure.
     Missing,
 }
 
 impl Sent {
-    /// Return the events for it that the owner must still answer.
+    /// Return the events for it that the caller must still answer.
     pub(super) fn owed(&self, key: EntityKey) -> Vec<Event> {
         let mut owed = Vec::new();
         if self.failed {
@@ -136,7 +137,7 @@ impl Sent {
         owed.into_iter().map(Event::Layer2).collect()
     }
 
-    /// Return whether a retry is scheduled, or the owner must decide whether to retry.
+    /// Return whether a retry is scheduled, or the caller must decide whether to retry.
     pub(super) fn waits(&self) -> bool {
         self.failed || self.due.is_some()
     }

@@ -36,16 +36,18 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Nothing was sent. DEPTH_EXCEEDED: the parent is as deep as the agreement allows. WINDOW_EXCEEDED: the scope has
-    /// had as many entities as the agreement allows, or, at layer 0, the parent has more children than the window holds
-    /// (decision 12). Misuse otherwise.
+    /// On an error nothing was sent. DEPTH_EXCEEDED: the children would be deeper than the
+    /// agreement allows. WINDOW_EXCEEDED: the scope has had as many entities as the agreement
+    /// allows, or, at layer 0, the parent has more children than the window holds (decision 12).
+    /// LAYER_UNSUPPORTED: a dehydrated child at layer 0. Misuse otherwise.
     pub fn announce(&mut self, now: Now, parent: Option<EntityKey>, dehydrate: bool) -> Result<Option<Ticket>> {
         self.announce_labelled(now, parent, dehydrate, None, Bytes::new())
     }
 
-    /// Announce an entity like [`announce`](Self::announce), with a label by which its owner finds it after a restart,
-    /// of at most 1 KiB and stored with the session, or empty. A policy applies to the children of a dehydrated entity,
-    /// and is sent in its header.
+    /// Announce an entity like [`announce`](Self::announce), with a label and a policy. The label,
+    /// of at most 1 KiB or empty, is stored with the session, so that the caller finds the entity
+    /// after a restart. The policy applies to the children of a dehydrated entity, and is sent in
+    /// its header.
     ///
     /// # Errors
     ///
@@ -241,7 +243,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Misuse if the parent was not dehydrated, is unknown, or its children were ended before.
+    /// Misuse if the parent was not dehydrated, its children were ended before, or, above layer 0,
+    /// it is unknown.
     pub fn end_children(&mut self, now: Now, parent: EntityKey) -> Result<()> {
         self.note(Some(now), || Input::EndChildren { parent });
         let known = self.outbound(parent).filter(|known| known.dehydrated && !known.ended);
@@ -301,7 +304,7 @@ impl Session {
         self.give_up_as(now, key, status, reason);
     }
 
-    /// Give up one of our entities, and return whether it was not given up before.
+    /// Give up one of our entities; return `false` if it already was, or is not open.
     pub(super) fn give_up_as(&mut self, now: Now, key: EntityKey, status: Status, reason: Reason) -> bool {
         let Some(entity) = self.outbound_mut(key).filter(|entity| !entity.gave_up) else { return false };
         entity.gave_up = true;
@@ -425,7 +428,8 @@ impl Session {
         self.events.push_back(Event::Resolved { key, parent_id, status, reason, failures, attempts, owned: true });
         self.capacity_came_free();
         if unended {
-            // This parent at layer 0 failed before its last child; others may have waited for its end.
+            // This parent at layer 0 ended before its last child was announced; other parents may
+            // wait for its end.
             self.end_own_level_zero()?;
         }
         self.evaluate_checkpoints(now);

@@ -7,7 +7,7 @@ use penstock_wire::later;
 /// The bytes of a block: 96 heartbeats, which fit into a QUIC packet of the minimum size that every path carries.
 pub const STATUS_BLOCK: usize = 1_152;
 
-/// When stream 0 may be written to.
+/// The times at which stream 0 may be written to.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     pub(super) interval: Duration,
@@ -20,7 +20,7 @@ impl Pace {
         Self { interval, next: later(start, interval), due: false }
     }
 
-    /// Stop the intervals, because the connection was lost.
+    /// Cancel the block that is due, because the connection was lost.
     pub(super) fn interrupt(&mut self) {
         self.due = false;
     }

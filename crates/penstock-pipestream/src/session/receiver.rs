@@ -73,8 +73,8 @@ impl Session {
         }
     }
 
-    /// Check what applies to every STATUS of an owner: the depth of its scope, a cursor only where it could be ours, an
-    /// announced entity (except for PENDING).
+    /// Check the rules for every STATUS of an owner: it states its scope's depth, a cursor that
+    /// could be ours, if any, and an announced entity (except for PENDING).
     fn check_owner_status(&mut self, frame: &StatusFrame) -> Result<Place> {
         let Some(scope) = self.inbound.get_mut(&frame.scope_id) else {
             return Err(Violation::UnknownScope { scope: frame.scope_id }.into());
@@ -99,7 +99,7 @@ impl Session {
         self.inbound.insert(scope_id, Scope::child(key, None, None));
     }
 
-    /// Return the scope, opened without a parent if nothing has named it yet.
+    /// Return the scope; open it without a parent if no frame has named it yet.
     pub(super) fn scope_or_unbound(&mut self, scope_id: u16) -> Option<&mut Scope<Inbound>> {
         if !self.inbound.contains_key(&scope_id) {
             self.open_unbound(scope_id);
@@ -201,7 +201,8 @@ impl Session {
         }
     }
 
-    /// Return how many children a parent may have whose original has this many MiB, rounded up (decision 11).
+    /// Return how many children a parent may have for an original of this many MiB, rounded up
+    /// (decision 11).
     pub(super) fn max_children(&self, mib: u64) -> u64 {
         self.config.children_per_mib.saturating_mul(mib).min(self.config.max_children)
     }
@@ -274,8 +275,8 @@ impl Session {
         }
     }
 
-    /// Reject an entity (decision 14): STOP_SENDING, an 0xC0 ERROR, STATUS FAILED; at layer 1 a dehydrated entity's
-    /// STATUS waits.
+    /// Reject an entity (decision 14): STOP_SENDING, an 0xC0 ERROR, and STATUS FAILED or what its
+    /// policy says; above layer 0 a dehydrated entity's STATUS waits.
     pub(super) fn reject(&mut self, now: Now, key: EntityKey, reason: Reason) {
         let waits = self.layer() > 0;
         if self.inbound(key).is_none_or(|entity| entity.payload == Payload::Failed)
@@ -304,7 +305,7 @@ impl Session {
         let streams = match std::mem::take(&mut entity.streams) {
             Streams::None => Vec::new(),
             Streams::Former => {
-                // The streams are still to arrive once more.
+                // The peer still sends the streams once more.
                 entity.streams = Streams::Former;
                 Vec::new()
             }

@@ -27,13 +27,15 @@ use crate::yield_token::{self, StoppingPoint};
 use crate::{EntityHeader, Extension, StatusFrame};
 
 impl Session {
-    /// Return what happens to a received entity that fails with a code; `last` if it cannot be retried anyway.
+    /// Return the fate of a received entity that fails with a code; `last` if it cannot be retried
+    /// anyway.
     fn fate_of_received(&self, key: EntityKey, code: ErrorCode, last: bool) -> Fate {
         let Some(scope) = self.inbound.get(&key.scope) else { return Fate::Ends(Status::Failed) };
         let (Some(policy), Some(entity)) = (scope.policy.as_deref(), self.inbound(key)) else {
             return Fate::Ends(Status::Failed);
         };
-        // Once a parent has failed, which its owner knows by a preceding 0xC0, there is nothing to retry for.
+        // Children of a failed parent are not retried; its owner knows of the failure by a
+        // preceding 0xC0.
         let parent_failed = scope
             .parent
             .and_then(|parent| self.inbound(parent))
@@ -42,7 +44,8 @@ impl Session {
         policy.fate(code, entity.failures(), again)
     }
 
-    /// Return whether a failure is not final; then the entity waits for its owner's RETRYING.
+    /// Let a failed entity wait for its owner's RETRYING, if its failure is not final; return
+    /// whether it waits.
     pub(super) fn await_retry(&mut self, now: Now, key: EntityKey, reason: &Reason) -> bool {
         if self.fate_of_received(key, reason.code, false) != Fate::Retry {
             return false;
@@ -105,7 +108,7 @@ impl Session {
         };
         let claimed = |entity: &Inbound| entity.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted);
         if self.inbound(key).is_some_and(claimed) {
-            // Its time was already over, and it only waits for its claim check.
+            // The RETRYING came too late: the entity only waits for its claim check.
             self.counters.late_statuses += 1;
             return Ok(());
         }
@@ -118,7 +121,8 @@ impl Session {
         self.admit_held(now, key)
     }
 
-    /// Return the attempt to which a stream belongs. Without the metadata it is the next possible one.
+    /// Return the attempt to which a stream belongs. A header without the metadata belongs to the
+    /// next possible attempt.
     pub(super) fn attempt_of(&self, key: EntityKey, header: &EntityHeader) -> Result<NamedAttempt> {
         let Some(entity) = self.inbound(key).filter(|_| self.layer() == 2) else { return Ok(NamedAttempt::Present) };
         let set_aside = entity.payload == Payload::SetAside;
@@ -156,7 +160,7 @@ impl Session {
         }
     }
 
-    /// Handle entities whose policy's time is over.
+    /// Fail the entities whose time under their policy is over.
     pub(super) fn expire_children(&mut self, now: Now) {
         while let Some((_, key)) = self.resilience.deadlines.first().copied().filter(|(at, _)| *at <= now.instant) {
             self.stop_timer(key);
@@ -176,14 +180,16 @@ impl Session {
         }
     }
 
-    /// Suspend a received entity and send its owner the token for resuming it: STATUS YIELDED. [`Layer2Event::Resumed`]
-    /// resumes it. That happens from this point only if the point has a state_checksum that is still the entity's:
-    /// until [`note_state`](Self::note_state) states another one, or its bytes are sent again. The entity may also be
-    /// ended meanwhile, which voids the token.
+    /// Suspend a received entity and send its owner the token for resuming it: STATUS YIELDED.
+    /// [`Layer2Event::Resumed`] reports that it resumes, from this point only if the point has a
+    /// state_checksum that is still the entity's: until [`note_state`](Self::note_state) states
+    /// another one, or the entity's bytes are sent again. Ending the entity meanwhile voids the
+    /// token.
     ///
     /// # Errors
     ///
-    /// Misuse without layer 2, for an entity that is not being received, and for a state that does not fit into a token.
+    /// Misuse without layer 2, for an entity that is not being received, and for a state that does not
+    /// fit into a token.
     pub fn yield_entity(&mut self, now: Now, key: EntityKey, point: &StoppingPoint) -> Result<()> {
         self.note(Some(now), || Input::Yield { key, point: point.clone() });
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
@@ -271,7 +277,8 @@ impl Session {
         Ok(())
     }
 
-    /// Consume a token. `None` if it is valid but its state has changed.
+    /// Consume a token and return its stopping point; `None` if the token is valid, but processing
+    /// cannot resume from its state.
     fn open_token(&mut self, key: EntityKey, token: &Bytes) -> Result<Option<StoppingPoint>> {
         let place = yield_token::Place { session: self.named()?, scope: key.scope, entity: key.entity };
         let token_key = self.config.layer2.as_ref().map(|layer2| layer2.token_key.clone());
@@ -305,17 +312,27 @@ impl Session {
         Ok(true)
     }
 
-    /// End a received entity FAILED for this reason, because the claim check for deferring it was refused. Nothing
-    /// happens if it is already resolved, or its children are not all terminal.
+    /// Fail a received entity for this reason, because the claim check for deferring it was refused. FAILED is final,
+    /// unless nothing but the caller wanted the claim check and the entity's policy allows a retry. Nothing happens if
+    /// the entity is already resolved or waits for a retry, or its children are not all terminal.
     pub fn refuse_claim(&mut self, now: Now, key: EntityKey, reason: Reason) {
-        if matches!(self.ready_to_end(key), Ok(Some(_))) {
-            self.drop_streams(key, reason.code);
-            self.send_error(key, &reason);
-            self.resolve_received(now, key, Status::Failed, Some(reason));
+        let Ok(Some(known)) = self.ready_to_end(key) else { return };
+        let Some(entity) = self.inbound(key).filter(|entity| entity.payload != Payload::SetAside) else { return };
+        let wanted = entity.layer2.as_ref().is_some_and(|layer2| layer2.claim_wanted);
+        self.note(Some(now), || Input::RefuseClaim { key, reason: reason.clone() });
+        // The owner decides by the code whether FAILED is final. It is with the code for which the policy wanted the
+        // claim check, but perhaps not with that of the refusal.
+        let code = known.filter(|_| wanted).map_or(reason.code, |known| known.code);
+        let reason = Reason { code, ..reason };
+        if !wanted && self.await_retry(now, key, &reason) {
+            return;
         }
+        self.drop_streams(key, code);
+        self.send_error(key, &reason);
+        self.resolve_received(now, key, Status::Failed, Some(reason));
     }
 
-    /// Skip an entity: STATUS SKIPPED, which is terminal. One of ours is resolved by the receiver's echo. Return
+    /// Skip an entity: STATUS SKIPPED, which is terminal. The receiver's echo resolves one of ours. Return
     /// whether the entity was still open.
     ///
     /// # Errors

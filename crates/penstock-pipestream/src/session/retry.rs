@@ -12,6 +12,7 @@
 //! is not taken for an echo.
 
 use bytes::Bytes;
+use penstock_wire::later;
 
 use super::Session;
 use super::input::Input;
@@ -43,7 +44,7 @@ impl Session {
         let (Some(policy), Some(layer2)) = (policy, layer2) else {
             return Err(Misuse::NotFailed.into());
         };
-        let due = now.instant.checked_add(policy.retry_delay).unwrap_or(now.instant);
+        let due = later(now.instant, policy.retry_delay);
         layer2.failed = false;
         layer2.due = Some(due);
         self.resilience.resends.insert((due, key));
@@ -59,7 +60,7 @@ impl Session {
             let Some(entity) = self.outbound_mut(key) else { continue };
             entity.layer2_mut().due = None;
             if !self.may_send() {
-                // It is sent with everything else on the next connection.
+                // The next connection sends it, with all other open entities.
                 continue;
             }
             let Some(entity) = self.outbound(key) else { continue };
@@ -83,7 +84,8 @@ impl Session {
         }
     }
 
-    /// Return whether the receiver's FAILED leaves a retry for an entity; then its owner was notified.
+    /// Handle the receiver's FAILED and return `true` if it is not final. Unless the entity was
+    /// given up, an event then tells the caller that it may be retried.
     pub(super) fn handle_failed_attempt(&mut self, key: EntityKey) -> bool {
         let Some(scope) = self.outbound.get(&key.scope) else { return false };
         let Some(policy) = scope.policy.as_deref().copied() else { return false };
@@ -99,7 +101,7 @@ impl Session {
         layer2.last_code = None;
         layer2.token = None;
         if layer2.given_up_status.is_some() {
-            // It crossed our status, and no attempt follows it; the echo is still to come.
+            // The FAILED crossed our status, so no attempt follows it; the echo is still to come.
             return true;
         }
         layer2.failures += 1;
@@ -180,8 +182,8 @@ impl Session {
         Ok(())
     }
 
-    /// Store a received token, so that a restarted owner has it too. A token of an unreasonable length is only passed
-    /// on in its event.
+    /// Store a received token, so that a restarted caller has it too. A token longer than
+    /// [`MAX_TOKEN`] is only passed on in its event.
     pub(super) fn keep_token(&mut self, key: EntityKey, reason: YieldReason, token: &Bytes) {
         let stored = self.config.layer2.as_ref().is_some_and(|layer2| layer2.survives && layer2.journal);
         if let Some(entity) = self.outbound_mut(key).filter(|_| stored) {
@@ -212,8 +214,8 @@ impl Session {
         entity.layer2_mut().last_code = Some(reason.code);
     }
 
-    /// Handle a 0xC0 that may refuse a token of one of our entities. Return whether it is about the
-    /// token alone: then the entity has not failed, and its children may still be retried.
+    /// Handle an 0xC0 that may refuse a token of one of our entities. Return whether it is about
+    /// the token alone: then the entity has not failed, and its children may still be retried.
     pub(super) fn handle_refused_resume(&mut self, scope_id: u16, entity_id: u32, reason: &Reason) -> bool {
         if self.state == State::Closed || !matches!(reason.code, ErrorCode::ClaimNotFound | ErrorCode::IntegrityError) {
             return false;
@@ -224,7 +226,7 @@ impl Session {
         let Some(layer2) = entity.layer2.as_mut().filter(|layer2| layer2.resuming > 0) else { return false };
         layer2.resuming -= 1;
         self.push_layer2_event(Layer2Event::ResumeAnswered { key, refused: Some(reason.clone()) });
-        // Of an entity without children it may also be the reason for the FAILED that follows.
+        // For an entity without children it may also be the reason for the FAILED that follows.
         dehydrated
     }
 }

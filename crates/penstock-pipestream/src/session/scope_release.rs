@@ -89,7 +89,7 @@ impl Session {
         let Some(entity) = self.inbound_mut(parent) else { return Ok(()) };
         entity.children += 1;
         if self.limit_children(now, parent) {
-            // The manifest does not exceed the limit; the scope itself counts the rest.
+            // The manifest does not track children beyond the limit; the scope itself counts them.
             return Ok(());
         }
         if self.gathering.contains(parent.entry()) {
@@ -154,7 +154,7 @@ impl Session {
         Ok(())
     }
 
-    /// Handle what a header or a frame may have made possible elsewhere.
+    /// Handle the consequences that a header or a frame has for other entities.
     pub(super) fn follow_up(&mut self, now: Now) -> Result<()> {
         if self.layer() == 0 {
             self.advance_level_zero(now);
@@ -330,8 +330,8 @@ impl Session {
         self.settle_parent(now, key);
     }
 
-    /// Expire manifest entries that were open too long (decision "Reference notes": 3600 s): the missing parts of the
-    /// parent and its children fail, and the entry is opened again to wait for the BARRIER.
+    /// Expire manifest entries that were open too long (decision "Reference notes": 3600 s): fail
+    /// the parent and its open children, and open the entry again to wait for the BARRIER.
     pub(super) fn expire_entries(&mut self, now: Now) {
         for expired in self.gathering.handle_timeout(now) {
             self.counters.exceeded(Limit::ParentTime, 1);

@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::types::{Role, ScopeKey};
 
-/// How many IDs an end has for its child scopes: 2, 4, ... 65534 or 3, 5, ... 65535.
+/// The number of IDs that an end has for its child scopes: 2, 4, ... 65534 or 3, 5, ... 65535.
 const CHILD_SCOPES: u32 = 32_767;
 const ROUND: u64 = CHILD_SCOPES as u64;
 /// A sender skips fewer IDs than this in one step.
 const HALF: u64 = ROUND / 2;
 
-/// The scopes that we take: upwards, and again only after wrapping.
+/// Our child scopes. Their IDs are used in ascending order, and again only after wrapping.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct OwnScopes {
     first: u16,
@@ -56,18 +56,18 @@ impl OwnScopes {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Used {
     uses: u32,
-    /// The position of the last use, or of the same ID in a later round that the sender had passed by then; `None`
-    /// while it is in use.
+    /// The ID's last position that the sender had passed at the release; `None` while the ID is in
+    /// use.
     released_at: Option<u64>,
 }
 
-/// Known properties of the peer's scope IDs.
+/// The peer's scope IDs, as far as they are known.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct PeerScopes {
-    /// How many entities the peer has dehydrated.
+    /// The number of entities that the peer has dehydrated.
     pub(super) dehydrated: u64,
-    /// The peer has used at least the position before this one. Headers bring scopes in any order; that of the
-    /// DEHYDRATING frames is the order of use.
+    /// The peer has used at least the position before this one. Headers name scopes in any order;
+    /// the peer uses scopes in the order of its DEHYDRATING frames.
     reached: u64,
     #[serde(serialize_with = "crate::stored::in_order")]
     used: FastMap<u16, Used>,
@@ -78,13 +78,13 @@ fn place(scope: u16) -> u64 {
     u64::from((scope / 2).saturating_sub(1)) % ROUND
 }
 
-/// Return the first position from `from` on that an ID has.
+/// Return the first position of an ID that is not before `from`.
 fn position_from(scope: u16, from: u64) -> u64 {
     from + (place(scope) + ROUND - from % ROUND) % ROUND
 }
 
 impl PeerScopes {
-    /// Return the child scope that a peer which takes its scopes upwards takes next.
+    /// Return the next child scope of a peer that uses its scopes in ascending order without gaps.
     pub(super) fn expected(&self, root: u16) -> u16 {
         root + 2 + (self.dehydrated % ROUND) as u16 * 2
     }
@@ -99,7 +99,7 @@ impl PeerScopes {
     pub(super) fn open(&mut self, scope: u16) -> ScopeKey {
         let used = self.used.entry(scope).or_insert(Used { uses: 0, released_at: None });
         let position = match used.released_at.take() {
-            // The ID came round once, unless it was skipped.
+            // The ID is used one round later, or several rounds if the peer skipped it.
             Some(before) => position_from(scope, (before + 1).max(self.reached.saturating_sub(ROUND))),
             None => position_from(scope, self.reached.saturating_sub(HALF)),
         };
@@ -117,7 +117,8 @@ impl PeerScopes {
 
     pub(super) fn release(&mut self, scope: u16) {
         let Some(used) = self.used.get_mut(&scope) else { return };
-        // The peer uses the ID again only once it has received this: at a position that it has not passed.
+        // The peer uses the ID again only after it has received the release, at a position that it
+        // has not passed yet.
         used.released_at = Some(position_from(scope, self.reached.saturating_sub(ROUND)));
     }
 
@@ -192,7 +193,7 @@ mod tests {
                 assert!(pass(&mut scopes, scope), "{scope} in round {round}");
             }
         }
-        // From the start every step is ascending.
+        // Near the beginning every step counts as ascending.
         let mut scopes = PeerScopes::default();
         assert!([2, 65_534, 2].into_iter().all(|scope| pass(&mut scopes, scope)));
         let mut scopes = PeerScopes::default();

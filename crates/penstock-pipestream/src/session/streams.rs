@@ -33,8 +33,8 @@ impl Session {
         self.guard(Err(error))
     }
 
-    /// Handle an entity stream's header that is malformed, too large, or incomplete when the stream ends (decision 14),
-    /// or too many headers that wait at the driver.
+    /// Handle an error of an entity stream's header: it is malformed, too large, or incomplete when
+    /// the stream ends (decision 14), or too many headers wait at the driver.
     pub fn handle_header_error(&mut self, _now: Now, error: Error) -> Result<()> {
         if error.code() == ErrorCode::EntityTooLarge {
             self.counters.exceeded(Limit::Header, 1);
@@ -134,7 +134,7 @@ impl Session {
         Ok(Admission::Held)
     }
 
-    /// Admit streams that overtook the server's CAPABILITIES, or their end's SESSION.
+    /// Admit streams that overtook the server's CAPABILITIES, or their sender's SESSION.
     pub(super) fn admit_early_streams(&mut self, now: Now) -> Result<()> {
         for (stream, header) in std::mem::take(&mut self.held.early) {
             self.held.bytes -= header.weight();
@@ -250,8 +250,8 @@ impl Session {
         })
     }
 
-    /// Admit a further stream: another chunk of the same payload, or a violation of the rule of one stream (decision
-    /// 14).
+    /// Admit a further stream: another chunk of the same payload, or a violation of the one-stream
+    /// rule (decision 14).
     fn admit_further(&mut self, now: Now, stream: u64, key: EntityKey, header: &EntityHeader) -> Result<Admission> {
         let Some(entity) = self.inbound_mut(key) else { return Ok(Admission::Stopped(ErrorCode::NoError)) };
         let outcome = match (&mut entity.streams, header.chunk_info) {
@@ -290,7 +290,7 @@ impl Session {
                 return Err(Violation::HeaderParent { parent: header.parent_id, bound: parent.entity }.into());
             }
             if check_open(&header.metadata).is_err() {
-                // The name of the scope is sealed, so the entity fails.
+                // The scope's name is sealed and cannot be checked; the entity fails later.
                 return Ok(());
             }
             let named = header.metadata.get(PARENT_SCOPE).map_or(Some(0), |value| decimal_scope(value));
@@ -403,7 +403,8 @@ impl Session {
         Some(scope.entity_key(entity_id))
     }
 
-    /// Handle the end of a chunk's stream after `bytes`. Once the payload is complete, check its checksum.
+    /// Handle the end of a chunk's stream after `bytes`. On [`ChunkProgress::Whole`] check the
+    /// payload's checksum.
     pub fn chunk_finished(&mut self, now: Now, key: EntityKey, index: u32, bytes: u64) -> ChunkProgress {
         self.note(Some(now), || Input::ChunkFinished { key, index, bytes });
         let Some(entity) = self.inbound_mut(key) else { return ChunkProgress::Dropped };

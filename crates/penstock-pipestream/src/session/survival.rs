@@ -1,21 +1,22 @@
 //! A session that outlives its connection (layer 2): stream 0 is resumed.
 //!
-//! Each end counts the frames that it has taken from stream 0, and keeps the bytes of those that it has sent until the
-//! peer acknowledges them. On the next connection both ends state their counts in SESSION, and each repeats what the
-//! other has missed. So every frame of stream 0 is taken once and in order, however often the connection is lost, and
-//! the rest of the session does not notice. Frames that belong to a connection are not counted: CAPABILITIES, SESSION,
-//! heartbeats.
+//! Each end counts the frames that it has taken from stream 0, and keeps the bytes of those that it
+//! has sent until the peer acknowledges them. On the next connection both ends state their counts
+//! in SESSION, and each repeats what the other has missed. So every frame of stream 0 is taken once
+//! and in order, however often the connection is lost, and the rest of the session is not affected.
+//! Frames that belong to a connection are not counted: CAPABILITIES, SESSION, heartbeats.
 //!
-//! Entity streams are lost. Once an end has taken all that the other had sent, it opens the streams of its entities
-//! without a terminal status again; for those that the receiver already has, the receiver stops them like late streams.
+//! Entity streams are lost. Once an end has taken every frame that the peer had sent, it opens the
+//! streams of its entities without a terminal status again. The receiver stops those that it does
+//! not need, like late streams.
 //!
 //! ```text
 //!           suspend()            client: reconnect()                    SESSION of the peer
 //!  Up ─────────────────► Down ──────────────────────► Greeting ──────────────────────────────► Up, catching up
 //!   ▲                     │ ▲                             │ suspend()                             │
 //!   │                     │ └─────────────────────────────┘                                       │
-//!   │                     └─ server: adopt(fresh), whose SESSION has come ───────────────────────►│
-//!   └───── Layer2Event::Reconnected: as many frames were taken as the peer's SESSION said ────────┘
+//!   │                     └─ server: adopt(fresh), whose SESSION has arrived ────────────────────►│
+//!   └───── Layer2Event::Reconnected: all frames that the peer's SESSION counts were taken ────────┘
 //! ```
 
 use std::collections::HashSet;
@@ -36,11 +37,11 @@ use crate::{Capabilities, Frame, Layer2Frame, SessionFrame};
 const ACKNOWLEDGE_FRAMES: u64 = 512;
 const ACKNOWLEDGE_BYTES: usize = 64 << 10;
 
-/// The most bytes that may follow a SESSION that resumes a session, before that session was found; an honest peer
-/// waits.
+/// The most bytes that may follow a resuming SESSION before the driver has found that session; an
+/// honest peer waits.
 const MAX_EARLY: usize = 64 << 10;
 
-/// Return whether a frame belongs to its connection alone, and is not counted.
+/// Return whether a frame belongs only to its connection, and is not counted.
 fn is_of_connection(frame: &Frame) -> bool {
     match frame {
         Frame::Capabilities(_) | Frame::Layer2(Layer2Frame::Session(_)) => true,
@@ -78,12 +79,13 @@ impl Session {
     }
 
     /// Suspend the session after its connection was lost, until [`reconnect`](Self::reconnect) or
-    /// [`adopt`](Self::adopt); `false` if it cannot be suspended: then call
-    /// [`handle_connection_lost`](Self::handle_connection_lost), which also ends the wait. A connection that the peer
-    /// closed by an application code is not lost but ended.
+    /// [`adopt`](Self::adopt). Return `false` if it cannot be suspended; then call
+    /// [`handle_connection_lost`](Self::handle_connection_lost), which also ends a suspended
+    /// session. A connection that the peer closed with an application code is not lost but ended.
     ///
-    /// All streams are lost with it. `whole` returns whether the payload of a received entity with open streams has
-    /// arrived and will be completed or failed; every other one is sent again, so drop what has arrived of it.
+    /// All streams are lost with the connection. `whole` returns whether the payload of a received
+    /// entity with open streams has arrived and will be completed or failed; every other entity is
+    /// sent again, so drop its received bytes.
     ///
     /// Meanwhile commands are accepted as always, and time continues: call [`handle_timeout`](Self::handle_timeout).
     /// Nothing is transmitted.
@@ -147,13 +149,15 @@ impl Session {
         Ok(())
     }
 
-    /// Resume the session that [`Layer2Event::Returns`] has named, at a server: over the connection of `fresh`, its new
-    /// session, and with the bytes that `fresh` has taken there.
+    /// Resume, at a server, the session that [`Layer2Event::Returns`] has named. `fresh` is the
+    /// session of the new connection; this session continues on that connection, with the bytes
+    /// that `fresh` has taken there.
     ///
     /// # Errors
     ///
-    /// Misuse unless the session is suspended and `fresh` has named it. LAYER_UNSUPPORTED if both ends have agreed on
-    /// something else than before, ENTITY_INVALID if the peer has forgotten what it had taken; these close the session.
+    /// Misuse unless the session is suspended and `fresh` has named it. LAYER_UNSUPPORTED if the
+    /// new agreement differs from the earlier one, ENTITY_INVALID if the peer's counts contradict
+    /// ours; these close the session.
     pub fn adopt(&mut self, now: Now, fresh: Self) -> Result<()> {
         let Link::Returning(frame) = fresh.survival.link else {
             return Err(Misuse::NotNamedByPeer.into());
@@ -219,8 +223,7 @@ impl Session {
         self.send_on_link(&Frame::Layer2(Layer2Frame::Session(SessionFrame { session, received, sent, policy })));
     }
 
-    /// Decide from the peer's first SESSION, or from the agreement on a lower layer, whether the session can be
-    /// resumed.
+    /// Decide from the peer's first SESSION whether the session can be resumed.
     pub(super) fn settle_survival(&mut self, received: Option<u64>) -> Result<()> {
         self.survival.agreed = self.survival.kept.is_some() && received.is_some();
         match received {
@@ -249,7 +252,7 @@ impl Session {
         Ok(())
     }
 
-    /// Check that both ends agree on the same as before.
+    /// Check that the new agreement equals the earlier one.
     fn same_agreement(&self, agreement: Option<crate::Agreement>) -> Result<()> {
         if self.agreement == agreement {
             return Ok(());
@@ -321,7 +324,8 @@ impl Session {
         Ok(counted)
     }
 
-    /// Check, after a frame, whether everything has arrived that was sent before the connection.
+    /// Stop catching up, after a frame, once everything has arrived that the peer sent before this
+    /// connection.
     pub(super) fn catch_up(&mut self) {
         if !self.survival.catching_up || !self.survival.is_up() || self.survival.received < self.survival.awaited {
             return;
@@ -352,7 +356,8 @@ impl Session {
         tickets
     }
 
-    /// Acknowledge if it is time, after bytes were handled, and check that the peer acknowledges too.
+    /// Acknowledge, after bytes were handled, if enough have arrived, and check that the peer
+    /// acknowledges too.
     pub(super) fn acknowledge(&mut self, bytes: usize) -> Result<()> {
         let Some(layer2) = self.config.layer2.as_ref().filter(|_| self.survival.kept.is_some()) else { return Ok(()) };
         if self.survival.kept_bytes() > layer2.max_unacknowledged {
@@ -369,20 +374,21 @@ impl Session {
         Ok(())
     }
 
-    /// Acknowledge everything else together with a heartbeat.
+    /// Acknowledge all frames, together with a heartbeat.
     pub(super) fn acknowledge_all(&mut self) {
         if self.survival.agreed && self.survival.received > self.survival.acknowledged {
             self.send_session(false);
         }
     }
 
-    /// Return whether so much is unacknowledged that nothing new is announced.
+    /// Return whether too many bytes are unacknowledged to announce anything new.
     pub(super) fn is_unacknowledged(&self) -> bool {
         let limit = self.config.layer2.as_ref().map_or(usize::MAX, |layer2| layer2.max_unacknowledged / 2);
         self.survival.kept_bytes() > limit
     }
 
-    /// Handle bytes of a connection that the session does not read; `true` if they were consumed.
+    /// Return whether received bytes must not be decoded now: those of a lost connection are
+    /// dropped, those before [`adopt`](Self::adopt) stay buffered.
     pub(super) fn skip_bytes(&mut self) -> Result<bool> {
         match self.survival.link {
             Link::Up | Link::Greeting { .. } => Ok(false),
@@ -396,7 +402,7 @@ impl Session {
         }
     }
 
-    /// Handle a server's peer that resumes a session: the driver must find it.
+    /// Handle the SESSION of a client that resumes another session, which the driver must find.
     pub(super) fn handle_return(&mut self, frame: SessionFrame) -> Result<()> {
         if self.survival.kept.is_none() {
             return Err(Violation::ShortSession(frame.session).into());

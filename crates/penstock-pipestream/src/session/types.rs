@@ -14,8 +14,8 @@ use crate::status::Status;
 use crate::yield_token::{StoppingPoint, TokenKey};
 use crate::{Agreement, Capabilities, Checkpoint, ClaimResponse, ScopeDigest, YieldReason};
 
-/// Which end of the connection this is. The client opens stream 0 and owns the even scopes; the server owns the odd
-/// ones (decision 6).
+/// An end of the connection. The client opens stream 0 and owns the even scopes; the server owns
+/// the odd ones (decision 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The producer: connects, opens stream 0, closes gracefully.
@@ -39,31 +39,34 @@ impl Role {
     }
 }
 
-/// The configuration by an operator. The defaults are those of section 10.4, stricter where memory must stay bounded.
+/// The operator's configuration of a session. The defaults are those of section 10.4, stricter
+/// where memory must stay bounded.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
     /// Our offer; the agreement is the minimum of both ends (decision 1).
     pub capabilities: Capabilities,
     /// The largest accepted payload, in bytes (decision 16). Default: 16 GiB.
     pub max_payload: u64,
-    /// Entities of the peer without a terminal status, over all scopes; one more PENDING closes with WINDOW_EXCEEDED.
-    /// Default: 1,000,000.
+    /// The most entities of the peer without a terminal status, over all scopes; one more PENDING
+    /// closes with WINDOW_EXCEEDED. Default: 1,000,000.
     pub max_open_entities: usize,
-    /// Bytes of headers whose PENDING, or whose scope's binding, has not arrived yet. Default: 16 MiB.
+    /// The most bytes of headers whose PENDING, or whose scope's binding, has not arrived yet.
+    /// Default: 16 MiB.
     pub max_held_bytes: usize,
-    /// Unanswered checkpoints of the peer. Default: 1,024.
+    /// The most unanswered checkpoints of the peer. Default: 1,024.
     pub max_open_checkpoints: usize,
-    /// Children allowed for each MiB of the original, which is also the minimum allowed (decision 11). Default: 1,000.
+    /// The children allowed for each MiB of the original, whose size is rounded up to at least 1
+    /// MiB (decision 11). Default: 1,000.
     pub children_per_mib: u64,
-    /// Children allowed for one parent, whatever its length. Default: as many as a scope may have.
+    /// The most children of one parent, whatever its length. Default: as many as a scope may have.
     pub max_children: u64,
     /// The longest accepted header, in bytes; a longer one closes with ENTITY_TOO_LARGE (decision 14). Default: 1 MiB.
     pub max_header: u32,
-    /// Bytes of the names and values in a header's metadata; with more its entity fails with ENTITY_TOO_LARGE. Default:
-    /// 1 MiB, so that only the header's own limit applies.
+    /// The most bytes of names and values in a header's metadata; an entity with more fails with
+    /// ENTITY_TOO_LARGE. Default: 1 MiB, so that only the header's own limit applies.
     pub max_metadata: usize,
-    /// The longest time that a checkpoint of the peer may be open, even if it asks for more (section 10.4). Default: as
-    /// long as it asks for, and 30 s if it does not say.
+    /// The longest time that a checkpoint of the peer may be open, even if it asks for more
+    /// (section 10.4). Default: the time that it asks for, or 30 s if it states none.
     pub max_checkpoint_time: Duration,
     /// Limits of the assembly manifest.
     pub manifest: ManifestLimits,
@@ -79,23 +82,25 @@ pub struct SessionConfig {
     pub layer2: Option<Layer2Config>,
 }
 
-/// The configuration of layer 2 that the core cannot create.
+/// The configuration of layer 2. The caller provides its random values, because the core creates
+/// none.
 #[derive(Debug, Clone)]
 pub struct Layer2Config {
     /// For a client: the session's name, 16 bytes from a secure random source (decision 18). A server uses its
     /// client's.
     pub session: Option<SessionId>,
-    /// The key that seals our yield tokens. Tokens are valid while the key is the same.
+    /// The key that seals our yield tokens, which are valid only while the key stays the same.
     pub token_key: TokenKey,
-    /// The most unanswered queries about claim checks for each end; one more query of the peer closes with
+    /// The most unanswered claim queries of each end; one more query of the peer closes with
     /// WINDOW_EXCEEDED.
     pub max_claim_requests: usize,
     /// Whether the session can be resumed after its connection is lost, if the peer can resume too. Default: no.
     pub survives: bool,
     /// Whether a resumable session produces records, from which another process can restore it. Default: no.
     pub journal: bool,
-    /// Unacknowledged bytes of stream 0, if the session is resumable: at half of it nothing more is announced, and
-    /// exceeding it closes with WINDOW_EXCEEDED. Default: 16 MiB; at least 256 KiB.
+    /// The most unacknowledged bytes of stream 0 in a resumable session: above half of this limit
+    /// nothing more is announced, and above the limit the connection closes with WINDOW_EXCEEDED.
+    /// Default: 16 MiB; at least 256 KiB.
     pub max_unacknowledged: usize,
     /// For a client: the policy for the entities of both root scopes, if its server supports a policy in SESSION.
     /// Default: failures are FAILED, and there is no timeout.
@@ -103,8 +108,8 @@ pub struct Layer2Config {
 }
 
 impl Layer2Config {
-    /// Make the configuration of a client with this name, or of a server without one: 1,024 open queries, and the
-    /// session ends with its connection.
+    /// Make the configuration of a client with a name, or of a server without one. It allows 1,024
+    /// open queries, and the session ends with its connection.
     pub const fn new(session: Option<SessionId>, token_key: TokenKey) -> Self {
         Self {
             session,
@@ -156,7 +161,7 @@ pub struct ScopeKey {
     pub scope_use: u32,
 }
 
-/// A use of an entity ID in a use of a scope: identifies one entity of a session permanently.
+/// A use of an entity ID in a use of a scope, which identifies one entity of a session permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EntityKey {
     /// The scope's ID on the wire.
@@ -181,10 +186,10 @@ impl EntityKey {
     }
 }
 
-/// The keys of a newly announced entity (decisions 7 and 9). The driver now opens its stream.
+/// The keys of a newly announced entity (decisions 7 and 9), for which the driver opens a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// The entity's name.
+    /// The entity's key.
     pub key: EntityKey,
     /// The entity's parent on the wire; 0 for a root.
     pub parent_id: u32,
@@ -207,7 +212,7 @@ impl Ticket {
 pub struct SentOpen {
     /// Its ticket from the announcement.
     pub ticket: Ticket,
-    /// Its owner's label for it.
+    /// The caller's label for it.
     pub label: Option<Bytes>,
     /// Whether it has children.
     pub dehydrated: bool,
@@ -215,15 +220,16 @@ pub struct SentOpen {
     pub ended: bool,
 }
 
-/// What to do with an entity stream whose header has arrived.
+/// The decision about an entity stream whose header has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     /// Receive the payload.
     Accepted(Accepted),
-    /// Wait, because its PENDING, or its scope's binding, has not arrived (decisions 7 and 10). An [`Event::Admitted`]
-    /// or a [`Transmit::StopStream`] follows. Read nothing until then.
+    /// Wait: a frame that must precede the stream, such as its PENDING or the binding of its scope,
+    /// has not arrived (decisions 7 and 10). An [`Event::Admitted`] or a [`Transmit::StopStream`]
+    /// follows. Read nothing until then.
     Held,
-    /// Drop it: STOP_SENDING with this code. Any frames for the peer are queued.
+    /// Drop the stream: STOP_SENDING with this code. Any frames for the peer are queued.
     Stopped(ErrorCode),
 }
 
@@ -238,13 +244,13 @@ pub struct Accepted {
     pub dehydrated: bool,
     /// The scope of its children at layer 1.
     pub child_scope: Option<ScopeKey>,
-    /// The scope of its parent: its own at layer 0; `None` for a root.
+    /// Its parent, which at layer 0 is in the entity's own scope; `None` for a root.
     pub parent: Option<EntityKey>,
     /// The chunk that this stream carries.
     pub chunk: Option<AcceptedChunk>,
-    /// How many attempts at it have failed before this one (layer 2).
+    /// The number of failed attempts at it before this one (layer 2).
     pub failures: u32,
-    /// How often what had arrived of it was lost with a connection (layer 2).
+    /// The number of times that its received bytes were lost with a connection (layer 2).
     pub losses: u32,
 }
 
@@ -257,7 +263,7 @@ pub struct AcceptedChunk {
     pub offset: u64,
 }
 
-/// What a finished chunk means for its entity.
+/// The state of a payload after one of its chunks has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkProgress {
     /// Other chunks are missing.
@@ -268,12 +274,12 @@ pub enum ChunkProgress {
     Dropped,
 }
 
-/// Why an entity or a connection failed.
+/// The reason why an entity or a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The registry's code.
+    /// The error code.
     pub code: ErrorCode,
-    /// A message.
+    /// The message for people.
     pub message: String,
 }
 
@@ -290,7 +296,7 @@ pub enum Event {
         status: Status,
         /// Its depth field.
         depth: u8,
-        /// Its cursor, with C=1.
+        /// The frame's cursor, if it has one (C=1).
         cursor: Option<u32>,
         /// Whether the peer sent it.
         by_peer: bool,
@@ -311,23 +317,24 @@ pub enum Event {
         scope: ScopeKey,
         /// The digest that was sent, at layer 1 and for root scopes.
         digest: Option<ScopeDigest>,
-        /// COMPLETE, or FAILED if a child is not COMPLETE (STRICT).
+        /// COMPLETE or FAILED by the scope's policy. A root scope, and any scope below layer 2, is
+        /// FAILED if an entity in it is not COMPLETE.
         outcome: Status,
     },
     /// An entity has its terminal status, ours or the peer's.
     Resolved {
         /// The entity.
         key: EntityKey,
-        /// Its parent on the wire; 0 for a root, or if no header arrived at layer 0.
+        /// Its parent's ID on the wire; 0 for a root, or if no header arrived at layer 0.
         parent_id: u32,
         /// The terminal status.
         status: Status,
-        /// Why, if the status is not COMPLETE and a reason was given.
+        /// The reason, if the status is not COMPLETE and one was given.
         reason: Option<Reason>,
-        /// How many attempts at it had failed before, each of which could be repeated (layer 2).
+        /// The number of earlier attempts at it that failed and could be retried (layer 2).
         failures: u32,
-        /// How many attempts there were at it, by those failures; one of ours may end before another follows the last
-        /// of them.
+        /// The number of attempts that were made: one more than `failures`, or as many if an entity
+        /// of ours ended before its retry.
         attempts: u32,
         /// Whether we sent the entity.
         owned: bool,
@@ -356,7 +363,7 @@ pub enum Event {
         barrier_id: u16,
         /// The parent entity, 0 for a root scope.
         parent_id: u32,
-        /// S.
+        /// The S bit: whether the scope is released.
         released: bool,
         /// Whether the peer sent it.
         by_peer: bool,
@@ -390,7 +397,7 @@ pub enum Event {
     Closed {
         /// Code and message; NO_ERROR for a graceful close.
         reason: Reason,
-        /// Whether the peer has closed.
+        /// Whether the peer closed the connection.
         by_peer: bool,
     },
 }
@@ -398,12 +405,12 @@ pub enum Event {
 /// A request about a claim check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimAsk {
-    /// Queries its status.
+    /// A query for its status.
     Query {
         /// The claim check's ID.
         claim_id: u64,
     },
-    /// Redeems its entity.
+    /// A redemption of its entity.
     Redeem {
         /// The claim check's ID.
         claim_id: u64,
@@ -424,24 +431,25 @@ impl ClaimAsk {
 /// An event of layer 2 for the user of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layer2Event {
-    /// Both ends know the session's name; from here on all of layer 2 may be used.
+    /// Both ends know the session's name; from now on all of layer 2 may be used.
     Named(SessionId),
-    /// The peer of a server's new connection resumes this session: call [`adopt`](super::Session::adopt) or
-    /// [`refuse_return`](super::Session::refuse_return). No other event comes before.
+    /// The peer of a server's new connection resumes this session: call
+    /// [`adopt`](super::Session::adopt) or [`refuse_return`](super::Session::refuse_return). Only
+    /// [`Event::Agreed`] comes before.
     Returns(SessionId),
     /// The session was resumed on a new connection, and everything that the peer had sent before has arrived.
     Reconnected,
-    /// An attempt has failed, and the entity may be retried. One of ours waits for [`retry`](super::Session::retry) or
-    /// [`fail`](super::Session::fail). For a received one, drop what has arrived, and do not complete or fail the
-    /// entity before its next stream.
+    /// An attempt has failed, and the entity may be retried. One of our entities waits for
+    /// [`retry`](super::Session::retry) or [`fail`](super::Session::fail). For a received entity,
+    /// drop its bytes, and do not complete or fail it before its next stream.
     AttemptFailed {
         /// The entity.
         key: EntityKey,
-        /// How often it has failed.
+        /// The number of its failures.
         failures: u32,
-        /// Why.
+        /// The reason for the failure.
         reason: Reason,
-        /// Whether we sent it.
+        /// Whether we sent the entity.
         owned: bool,
     },
     /// Open a new stream for the entity: the delay after RETRYING has passed, or the session was resumed by
@@ -451,20 +459,20 @@ pub enum Layer2Event {
     Yielded {
         /// The entity.
         key: EntityKey,
-        /// Why.
+        /// The receiver's reason.
         reason: YieldReason,
-        /// The token: good once, in this session.
+        /// The token, which is valid once, in this session.
         token: Bytes,
     },
     /// The receiver's answer to [`resume`](super::Session::resume).
     ResumeAnswered {
         /// The entity.
         key: EntityKey,
-        /// Why not, if it does not resume from its state.
+        /// The reason, if the entity does not resume from its state.
         refused: Option<Reason>,
     },
-    /// A suspended, received entity resumes from `point`; without one, its state has changed since, and it starts from
-    /// its beginning.
+    /// A suspended, received entity resumes from `point`. If that is `None`, its state has changed
+    /// or is not resumable, and the entity starts from its beginning.
     Resumed {
         /// The entity.
         key: EntityKey,
@@ -476,7 +484,7 @@ pub enum Layer2Event {
     ClaimWanted {
         /// The entity.
         key: EntityKey,
-        /// Why it failed.
+        /// The reason for the failure.
         reason: Reason,
     },
     /// The receiver has deferred one of our entities; its terminal status follows.
@@ -485,12 +493,12 @@ pub enum Layer2Event {
         key: EntityKey,
         /// The claim check's ID.
         claim_id: u64,
-        /// When it expires, in microseconds since the Unix epoch.
+        /// The time at which it expires, in microseconds since the Unix epoch.
         expiry_micros: u64,
     },
     /// The peer asks about one of our claim checks: answer by [`answer_claim`](super::Session::answer_claim).
     ClaimAsked {
-        /// Identifies the query.
+        /// The number of the query, for its answer.
         request: u64,
         /// The request.
         ask: ClaimAsk,
@@ -502,13 +510,13 @@ pub enum Layer2Event {
         /// The state of the claim check; a redemption may be refused.
         answer: Result<ClaimResponse, Reason>,
     },
-    /// All children of a parent are terminal: the outcome under its policy.
+    /// The outcome of a parent under its policy, once all its children are terminal.
     Outcome {
         /// The parent.
         parent: EntityKey,
         /// RESOLVED, PARTIAL or FAILED.
         state: ResolutionState,
-        /// Whether we sent it.
+        /// Whether we sent the parent.
         owned: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! The types whose form in records is another type.
+//! The types and fields that records store as another type.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;

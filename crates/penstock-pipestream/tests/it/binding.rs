@@ -1,6 +1,6 @@
 //! Every order in which the headers of honest parents may arrive between the frames of stream 0, with any of the
-//! parents given up before its header, or its stream never opened. The receiver, which closes if a scope can no longer
-//! be bound (decisions 10 and 14), must never close, and everything must end.
+//! parents given up without opening its stream. The receiver closes if a scope can no longer be bound (decisions 10 and
+//! 14); here it must never close, and every entity must end.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::wildcard_enum_match_arm)]
 
@@ -129,8 +129,8 @@ fn walk(run: &Run, entities: usize, ends: &mut usize) {
     }
 }
 
-/// Two parents, the first with another one below it. `lost` states for each whether its stream is not opened at all, so
-/// that it is given up; `early` whether the inner parent's scope is ended before it has a child.
+/// Explore two parents, the first with an inner parent below it. `lost` states for each parent whether it is given up
+/// without opening its stream; `early` whether the inner parent's scope ends without a child.
 fn world(lost: [bool; 3], early: bool, ends: &mut usize) {
     let mut run = Run::new();
     let first = run.announce(None, true, !lost[0]);

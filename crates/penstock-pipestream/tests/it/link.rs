@@ -1,6 +1,6 @@
 //! Two sessions on a network that loses, delays, splits and reorders, under fake time: entity streams, including
 //! payloads, overtake stream 0 and each other.
-// An end that does what an honest one never does fails the test that drives it.
+// A panic in these helpers is a failed test.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,7 +23,7 @@ enum Step {
     End { document: usize },
 }
 
-/// An entity stream of the peer, as far as it has come.
+/// An entity stream of the peer, as far as it has arrived.
 #[derive(Default)]
 struct Incoming {
     decoder: HeaderDecoder,
@@ -35,12 +35,12 @@ struct Incoming {
 
 struct End {
     session: Session,
-    /// A client closes when its work is done; a server waits for that.
+    /// Whether this end closes the session when its work is done: the client does, the server waits.
     closes: bool,
     steps: VecDeque<Step>,
     roots: BTreeMap<usize, EntityKey>,
     streams: BTreeMap<u64, Incoming>,
-    /// Streams that are no longer read; what is in flight on them is ignored.
+    /// Streams that are no longer read; data in flight on them is ignored.
     over: BTreeSet<u64>,
     outgoing: Vec<(u64, Bytes)>,
     next_stream: u64,
@@ -75,7 +75,7 @@ impl End {
         }
     }
 
-    /// Announce as far as the window allows, and put each entity's stream on the network immediately.
+    /// Announce as many entities as the window allows, and put each entity's stream on the network immediately.
     fn work(&mut self, now: Now) {
         while let Some(step) = self.steps.front().copied() {
             match step {
@@ -122,7 +122,7 @@ impl End {
         self.over.insert(stream);
     }
 
-    /// Verify payloads that are complete and admitted.
+    /// Verify a stream's payload, once it is complete and admitted.
     fn deliver(&mut self, now: Now, stream: u64) {
         let Some(incoming) = self.streams.get(&stream) else { return };
         let (Some(header), Some(accepted), true) = (&incoming.header, incoming.accepted, incoming.finished) else {
@@ -189,7 +189,7 @@ impl Machine for End {
                 }
             }
             Delivery::Reset(..) => panic!("nobody resets here"),
-            // The rest of a payload whose entity has already failed; all of it is in flight.
+            // The peer no longer reads the payload of an entity that has failed; all of it is already in flight.
             Delivery::Stop(..) => {}
         }
     }
@@ -252,7 +252,7 @@ fn check(pair: &Pair<End, End>, layer1: bool) {
     assert_eq!(client.sent, server.received, "the ends disagree");
     assert_eq!(client.sent.len(), 12 * 21);
     let failed = client.sent.values().filter(|status| **status == Status::Failed).count();
-    // Two parts in each of four documents, and these four.
+    // Two parts in each of four documents, and these four documents themselves.
     assert_eq!(failed, 4 * 2 + 4);
     assert_eq!(client.digests.len(), if layer1 { 12 } else { 0 });
     assert!(server.streams.is_empty(), "streams were left over");

@@ -1,4 +1,4 @@
-//! The tests of the public interface, in one binary: each binary more is linked for half a minute.
+//! The tests of the public interface, in one binary, because linking each further binary takes half a minute.
 
 mod binding;
 mod exhaustive;

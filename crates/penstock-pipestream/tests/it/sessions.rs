@@ -1,4 +1,4 @@
-//! Many sessions driven by chosen and random bytes: the bodies of the fuzz targets, in the stable tests too.
+//! Many sessions driven by random bytes: the bodies of the fuzz targets, which run in the stable tests too.
 
 use std::time::Instant;
 
@@ -25,14 +25,14 @@ proptest! {
     }
 }
 
-/// The dialogues at layer 2 come to everything that it has.
+/// Check that random dialogues at layer 2 reach all of its features.
 #[test]
 fn dialogues_at_layer_2_retry_wait_defer_and_skip() {
     let mut random: u64 = 1;
     let mut seen = [0_u64; 5];
     for _ in 0..400 {
         let bytes = (0..400).map(|at| {
-            // Knuth's MMIX: any generator will do.
+            // Knuth's MMIX generator; any generator is good enough.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             if at == 0 { 3 } else { (random >> 56) as u8 }
         });

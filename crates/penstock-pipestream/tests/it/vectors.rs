@@ -288,7 +288,7 @@ fn invalid_frames_get_their_code_however_they_are_cut() {
         for pieces in splits(&bytes) {
             let (frames, is_mid_frame) = decode_frames(&pieces);
             if truncated {
-                // ENTITY_INVALID is then for the stream's end (decision 4).
+                // ENTITY_INVALID then follows only at the stream's end (decision 4).
                 assert!(frames.is_ok_and(|frames| frames.iter().all(|frame| matches!(frame, Frame::Private(_)))));
                 assert_eq!((is_mid_frame, expected.as_str()), (true, "ENTITY_INVALID"), "{name}");
             } else {

@@ -1,4 +1,4 @@
-//! The pool: what it rejects, what it counts, and that its memory is reused.
+//! Tests of the pool: rejected handles, statistics, and the reuse of memory.
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
 use penstock_pool::{AllocError, Block, BlockError, Pool, PoolConfig};
@@ -93,7 +93,7 @@ fn no_class_starves_because_others_had_the_memory_before() {
             assert_eq!(blocks.len(), 3 * (SLAB / (class + 16)), "{bytes}");
             assert_eq!(pool.alloc(bytes), Err(AllocError::Exhausted { class }));
             assert_eq!(pool.bytes_used(), (blocks.len() * class) as u64);
-            // Freed in an order that leaves holes everywhere for as long as possible.
+            // This order of freeing leaves holes everywhere for as long as possible.
             let (odd, even): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(place, _)| place % 2 == 1);
             for (_, block) in odd.into_iter().chain(even) {
                 assert_eq!(pool.free(block), Ok(()));
@@ -142,11 +142,11 @@ fn pages_are_touched_when_they_are_first_used() {
     let mut pool = Pool::new(&PoolConfig::with_bytes(1 << 30)).expect("valid");
     let block = pool.alloc(4_096).expect("room");
     pool.get_mut(block).expect("allocated").fill(1);
-    // Far below the pool's size, with room for what the other tests of this process allocate meanwhile.
+    // Far below the pool's size, with room for the memory that other tests of this process allocate meanwhile.
     assert!(resident().saturating_sub(before) < 512 << 20, "a pool of 1 GiB is resident");
 }
 
-/// What a caller may do, for a plain model of the pool.
+/// An operation on the pool and on its plain model.
 #[derive(Debug, Clone)]
 enum Operation {
     Alloc(usize),
@@ -167,7 +167,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The pool and, next to it, a list of what is allocated.
+/// The pool, with plain lists of the allocated and the freed blocks.
 struct Model {
     pool: Pool,
     held: Vec<(Block, Vec<u8>)>,
@@ -242,7 +242,7 @@ proptest! {
             model.free(block, &content);
         }
         prop_assert_eq!(model.pool.bytes_used(), 0);
-        // Whatever happened before, one class can allocate all of the memory again.
+        // After any operations, one class can allocate all of the memory again.
         prop_assert_eq!(fill(&mut model.pool, 2_048).len(), 4 * (SLAB / 2_064));
     }
 }

@@ -1,4 +1,4 @@
-//! `SharedPool` under real threads.
+//! Tests of `SharedPool` with real threads.
 #![allow(clippy::expect_used)]
 
 use std::sync::{Arc, mpsc};

@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::batches::{BatchWithMetadata, PyBatch, annotated, metadata, to_python};
 use super::client::{method_of, params, result_of, timeout};
-use super::errors::{IntoVgiErr, misuse};
+use super::errors::IntoVgiErr;
 use super::external::{VgiExternal, given};
 use super::files::driven;
 use super::logger::Logger;
@@ -140,9 +140,6 @@ impl VgiHttpClient {
                 let fingerprint = fingerprint.map(str::to_owned);
                 let tls = ClientTlsOptions { fingerprint, ca, system_ca, cert, key };
                 let tls = tls.for_url(base_url).map_err(IntoPyErr::into_py_err)?;
-                if tls.is_some() && base_url.starts_with("http://") {
-                    return Err(misuse("TLS options (trust, certificate) are for https:// only"));
-                }
                 HttpClient::connect(base_url, tls.as_ref(), options).map_err(IntoVgiErr::into_vgi_err)?
             }
         };

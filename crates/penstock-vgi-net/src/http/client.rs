@@ -479,8 +479,10 @@ impl Wire {
     fn new(base_url: &str, tls: Option<&ClientTls>) -> Result<Self> {
         let url = reqwest::Url::parse(base_url)
             .map_err(|error| Misuse::Url { url: base_url.to_owned(), reason: error.to_string() })?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(Misuse::Scheme { url: base_url.to_owned() }.into());
+        match (url.scheme(), tls) {
+            ("https", _) | ("http", None) => {}
+            ("http", Some(_)) => return Err(Misuse::PlainUrl.into()),
+            _ => return Err(Misuse::Scheme { url: base_url.to_owned() }.into()),
         }
         let config = tls.map_or_else(plaintext, |tls| tls.config(b"http/1.1"))?;
         let mut builder = Client::builder()

@@ -1,7 +1,7 @@
-"""PipeStream over QUIC for asyncio: the names of `penstock.pipestream`, with methods to be awaited.
+"""PipeStream over QUIC for asyncio: the same names as `penstock.pipestream`, with coroutine methods.
 
-`Server`, `Session`, `Scope`, `SinkReader` and the entities are of this module; frames, events and everything else that
-is a value are those of `penstock.pipestream` itself.
+`Server`, `Session`, `Scope`, `SinkReader` and the entities are defined here. Frames, events and all other values are
+those of `penstock.pipestream`.
 """
 
 from penstock._core import EntityIdSpace

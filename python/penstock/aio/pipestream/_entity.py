@@ -1,4 +1,4 @@
-"""Entities of a session, for asyncio."""
+"""The entities of a session, for asyncio."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ __all__ = ["Entity", "ReceivedEntity", "SentEntity"]
 
 
 class Entity(NamedEntity):
-    """An entity of a session: a `SentEntity` of ours, or a `ReceivedEntity` of the peer."""
+    """An entity of a session: a `SentEntity` of this end or a `ReceivedEntity` of the peer."""
 
     __slots__ = ("_session",)
 
@@ -33,12 +33,12 @@ class Entity(NamedEntity):
 
     @property
     def session(self) -> "Session":
-        """The session that it belongs to."""
+        """The session of the entity."""
         return self._session
 
 
 class SentEntity(Entity):
-    """An entity of ours, announced and on its way by itself. `Session.send` gives it."""
+    """An entity that `Session.send` has announced, and whose payload is sent in the background."""
 
     __slots__ = ("_child_scope", "_dehydrated", "_lock", "_outcome")
 
@@ -48,27 +48,30 @@ class SentEntity(Entity):
         scope = ticket["child_scope"]
         self._child_scope = None if scope is None else ScopeKey(*scope)
         self._dehydrated = dehydrated
-        # The outcome is there to be taken once, and several tasks may wait for it.
+        # The core returns the outcome only once, and several tasks may wait for it.
         self._lock = asyncio.Lock()
         self._outcome: Ending | None = None
 
     @property
     def is_dehydrated(self) -> bool:
-        """Whether it has children."""
+        """Whether the entity has children."""
         return self._dehydrated
 
     @property
     def child_scope(self) -> ScopeKey | None:
-        """The scope of its children; None without children, and at layer 0."""
+        """The scope of the children; None without children and at layer 0."""
         return self._child_scope
 
     async def wait(self, timeout: float | None = None) -> Status:
-        """Wait until it is terminal, at most ``timeout`` seconds, and give its status.
+        """Wait until the entity is terminal and return its status.
 
-        An entity whose session ended before is FAILED.
+        The entity is FAILED if its session ends before it is terminal.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over.
+            PipeStreamError: Of kind "deadline" after the timeout.
         """
         async with limit(timeout, f"{self!r} has not ended"), self._lock:
             if self._outcome is None:
@@ -78,7 +81,7 @@ class SentEntity(Entity):
 
     @property
     def status(self) -> Status:
-        """Its status as it is known here, without waiting: PENDING or DEHYDRATING until it is terminal."""
+        """The status known at this end, without waiting: PENDING or DEHYDRATING until the entity is terminal."""
         self._look()
         if self._outcome is None:
             return Status.DEHYDRATING if self._dehydrated else Status.PENDING
@@ -86,33 +89,33 @@ class SentEntity(Entity):
 
     @property
     def reason(self) -> Reason | None:
-        """Why it is not COMPLETE, where it is terminal and somebody said why."""
+        """Why the entity is terminal and not COMPLETE; None if it is not, or if no reason is known."""
         self._look()
         return None if self._outcome is None else self._outcome.reason
 
     @property
     def attempts(self) -> int:
-        """How often it was sent; more than once by a policy that has failures come again."""
+        """How often the entity was sent: more than once if a policy retries failures; 1 until it is terminal."""
         self._look()
         return 1 if self._outcome is None else self._outcome.attempts
 
     @property
     def claim(self) -> int | None:
-        """The ID of the claim check under which it is DEFERRED."""
+        """The ID of the claim check if the entity is DEFERRED, else None."""
         self._look()
         return None if self._outcome is None else self._outcome.claim
 
     async def fail(self, reason: str, *, code: int = ErrorCode.INTERNAL_ERROR) -> None:
-        """Give it up: its stream is reset and its status becomes FAILED, unless it is terminal already.
+        """Give the entity up: reset its stream and make it FAILED, unless it is terminal already.
 
         Args:
-            reason: Why, for the peer's logs and the receipt.
-            code: The registry's number.
+            reason: The reason, for the peer's logs and the receipt.
+            code: The code of the reason (`ErrorCode`).
         """
         await self._session.fail(self, code, reason)
 
     def _look(self) -> None:
-        # A task that waits for the outcome will have it; it must not be taken from under it.
+        # A task that holds the lock is waiting for the outcome, and will store it.
         if self._outcome is None and not self._lock.locked():
             outcome = self._session._native.wait_resolved(self._key, 0)
             if outcome is not None:
@@ -120,11 +123,11 @@ class SentEntity(Entity):
 
 
 class ReceivedEntity(Entity):
-    """An entity of the peer: its header is here, its payload is here or coming.
+    """An entity of the peer: its header has arrived, its payload has arrived or is arriving.
 
-    Read the payload, deliver it to where it is safe, then `complete` it: only then does the peer learn COMPLETE
-    (decision 8). As an async context manager it is completed at the end, or failed if an exception comes out, a
-    cancellation included. One that is forgotten has failed. The example of `Server` receives some.
+    Read the payload, store it safely, then call `complete`: only then does the peer see COMPLETE. As an async context
+    manager it completes the entity at the end, or fails it if the block raises or is cancelled. An entity that is
+    dropped without a decision fails. The example of `Server` receives entities.
     """
 
     __slots__ = ("_buffer", "_decided", "_header", "_native")
@@ -135,53 +138,57 @@ class ReceivedEntity(Entity):
         super().__init__(session, EntityKey(*native.key()), header.parent_id, native.depth())
         self._native = native
         self._header = header
-        # What was read for somebody who was cancelled before he had all that he wanted.
+        # Bytes that were read for a `read` that was cancelled before it had enough.
         self._buffer = bytearray()
         self._decided = False
 
     @property
     def header(self) -> EntityHeader:
-        """Its header as it came: content type, metadata, length and checksum."""
+        """The header as received: content type, metadata, length and checksum."""
         return self._header
 
     @property
     def is_dehydrated(self) -> bool:
-        """Whether it has children, which are entities of their own."""
+        """Whether the entity has children, which are received as entities of their own."""
         return self._native.is_dehydrated()
 
     @property
     def is_padding(self) -> bool:
-        """Whether it stands for nothing, and only hides how many entities there are; complete it like any other."""
+        """Whether the entity is padding that only hides the number of real entities; complete it like any other."""
         return self._header.metadata.get("penstock.padding") == "1"
 
     @property
     def child_scope(self) -> ScopeKey | None:
-        """The scope of its children; None without children, and at layer 0."""
+        """The scope of the children; None without children and at layer 0."""
         scope = self._native.child_scope()
         return None if scope is None else ScopeKey(*scope)
 
     @property
     def parent(self) -> EntityKey | None:
-        """Its parent; None for a root."""
+        """The parent; None for a root."""
         parent = self._native.parent()
         return None if parent is None else EntityKey(*parent)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give the payload piece by piece, as it comes. The end comes only once length and checksum hold."""
+        """Yield the payload in pieces as they arrive; the iteration ends only if length and checksum are right.
+
+        Raises:
+            PipeStreamError: As `read`.
+        """
         if self._buffer:
             yield self._take(len(self._buffer))
         while (piece := await result(futures().chunk(self._native))) is not None:
             yield piece
 
     async def read(self, size: int = -1) -> bytes:
-        """Read ``size`` bytes of the payload, or all that is left.
+        """Read ``size`` bytes of the payload, or all remaining bytes by default.
 
-        Fewer bytes than asked for, or none, come only at the end, once length and checksum hold. A cancelled read
-        takes nothing.
+        Waits for the bytes. Returns fewer than ``size`` only at the end, once length and checksum have been verified.
+        If the read is cancelled, no bytes are lost.
 
         Raises:
             PipeStreamError: ENTITY_INVALID for a wrong length, INTEGRITY_ERROR for a wrong checksum, another code
-                where the peer gave the entity up. It has failed then.
+                if the peer gave the entity up. In each case the entity has failed.
         """
         while size < 0 or len(self._buffer) < size:
             piece = await result(futures().chunk(self._native))
@@ -191,56 +198,60 @@ class ReceivedEntity(Entity):
         return self._take(len(self._buffer) if size < 0 else size)
 
     async def complete(self) -> None:
-        """Say that it is safely delivered; what was not read is read and checked first.
+        """Report that the entity is safely stored. The part of the payload that was not read is read and checked first.
 
-        An entity with children becomes COMPLETE once all of them are; it may be completed before they have come.
+        An entity with children becomes COMPLETE once all of them are; it may be completed before they have arrived.
 
         Raises:
-            PipeStreamError: Where the payload is wrong, or the session is over.
+            PipeStreamError: If the payload is wrong or the session is over.
         """
         await result(futures().complete(self._native))
         self._decided = True
 
     async def fail(self, reason: str, *, code: int = ErrorCode.INTERNAL_ERROR) -> None:
-        """Reject it: its stream is stopped and its status becomes FAILED.
+        """Reject the entity: stop its stream and make it FAILED.
 
         Args:
-            reason: Why, for the peer.
-            code: The registry's number.
+            reason: The reason, for the peer.
+            code: The code of the reason (`ErrorCode`).
         """
         self._decided = True
-        # It is only said here, and waits for nothing.
+        # This only queues the failure, so it does not block the event loop.
         self._native.fail(code, reason)
 
     async def skip(self, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
-        """Leave it out: its status becomes SKIPPED, which is no failure. Layer 2."""
-        # It is only said here, and waits for nothing.
+        """Leave the entity out: it becomes SKIPPED, which is not a failure. Layer 2."""
+        # This only queues the status, so it does not block the event loop.
         self._native.skip(code, reason)
         self._decided = True
 
     async def defer(self, reason: str, *, life: float | None = None) -> ClaimCheck:
-        """Set it aside under a claim check: DEFERRED. See `penstock.pipestream.ReceivedEntity.defer`. Layer 2."""
+        """Make the entity DEFERRED under a claim check. Layer 2.
+
+        Arguments, result and errors are those of `penstock.pipestream.ReceivedEntity.defer`.
+        """
         self._unread()
         claim = claim_of(await result(futures().defer(self._native, reason, life)))
         self._decided = True
         return claim
 
     async def wait(self, reason: YieldReason, state: bytes = b"", timeout: float | None = None) -> bytes | None:
-        """Say that it waits, and wait until its owner has it go on. See `penstock.pipestream.ReceivedEntity.wait`.
+        """Make the entity YIELDED and wait until its owner resumes it with `Session.resume`. Layer 2.
 
-        Cancelled, it still waits: `wait_resumed` goes on waiting.
+        If the call is cancelled, the entity is still YIELDED: `wait_resumed` continues to wait. Arguments, result and
+        errors are those of `penstock.pipestream.ReceivedEntity.wait`.
         """
         self._unread()
         async with limit(timeout, f"{self!r} still waits"):
             return await result(futures().wait(self._native, reason, state))
 
     async def wait_resumed(self, timeout: float | None = None) -> bytes | None:
-        """Go on waiting, after a `wait` that took too long or was cancelled."""
+        """Continue a `wait` that has timed out or was cancelled; the result and the errors are the same."""
         async with limit(timeout, f"{self!r} still waits"):
             return await result(futures().wait_resumed(self._native))
 
     def _unread(self) -> None:
-        """Give back what nobody was given: it is not processed."""
+        """Return the bytes that the caller has not seen to the core: they do not count as processed."""
         if self._buffer:
             self._native.unread(bytes(self._buffer))
             self._buffer.clear()
@@ -251,18 +262,18 @@ class ReceivedEntity(Entity):
         return taken
 
     async def __aenter__(self) -> Self:
-        """Give itself."""
+        """Return the entity itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Complete it, or fail it where an exception came; neither if that was done already."""
+        """Complete the entity, or fail it after an exception, unless that is decided already."""
         if self._decided:
             return
         if kind is None:
             await self.complete()
             return
-        # The exception may be that it has ended.
+        # The exception may be that the entity has ended already.
         with suppress(PipeStreamError):
             await self.fail(f"the receiver failed: {kind.__name__}")

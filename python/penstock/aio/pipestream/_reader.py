@@ -1,4 +1,4 @@
-"""Reading a sink, for asyncio."""
+"""Readers of sinks, for asyncio."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -16,9 +16,10 @@ __all__ = ["SinkReader"]
 
 
 class SinkReader:
-    """Reads what a sink has kept: only sessions that were closed with 0. Files are read, and batches made, in a thread.
+    """Reads the contents of a sink: the sessions that were closed with code 0.
 
-    Arguments, results and errors are those of `penstock.pipestream.SinkReader`.
+    Files are read and batches are made in a thread. Arguments, results and errors are those of
+    `penstock.pipestream.SinkReader`.
 
     >>> import asyncio
     >>> from tempfile import TemporaryDirectory
@@ -36,7 +37,7 @@ class SinkReader:
     __slots__ = ("_reader",)
 
     def __init__(self, folder: PathLike, *, storage: Mapping[str, str] | None = None) -> None:
-        """Take a sink's folder, or its URI in an object store, to be read where it lies."""
+        """Make a reader of a sink's folder, or of its URI in an object store, without a server."""
         self._reader = blocking.SinkReader(folder, storage=storage)
 
     @classmethod
@@ -53,7 +54,7 @@ class SinkReader:
         server_name: str | None = None,
         timeout: float | None = 30.0,
     ) -> Self:
-        """Take a server that keeps a sink and has a read key. The connection is made at the first use."""
+        """Make a reader of the sink of a server that has a read key. The connection is made at the first use."""
         reader = cls.__new__(cls)
         reader._reader = blocking.SinkReader.connect(
             address,
@@ -69,11 +70,11 @@ class SinkReader:
         return reader
 
     async def sessions(self) -> list[ClosedSession]:
-        """Give the closed sessions, the one that ended first at the front. Nothing is written."""
+        """Return the closed sessions in the order in which they ended. Nothing is written."""
         return await asyncio.to_thread(self._reader.sessions)
 
     async def follow(self, after: int = 0, limit: int = blocking.ITEMS) -> tuple[str, int, list[ClosedSession]]:
-        """Give the name and the length of the sink's journal, and at most ``limit`` sessions from a position on."""
+        """Return the name and the length of the sink's journal, and at most ``limit`` sessions from a position on."""
         return await asyncio.to_thread(self._reader.follow, after, limit)
 
     def plan(
@@ -86,7 +87,7 @@ class SinkReader:
         documents: Collection[str] | None = None,
         names: Collection[str] | None = None,
     ) -> AsyncIterator[Piece]:
-        """Divide a closed session into pieces, for ``async for``."""
+        """Yield the pieces into which a closed session is divided, for ``async for``."""
         options = {"start": start, "max_bytes": max_bytes, "rows": rows}
         return each(self._reader.plan(session, **options, documents=documents, names=names))
 
@@ -98,25 +99,25 @@ class SinkReader:
         max_content: int = blocking.MAX_CONTENT,
         batch_bytes: int = blocking.BATCH,
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Give the rows of pieces, by default of all closed sessions, as record batches, for ``async for``."""
+        """Yield the rows of pieces, by default of all closed sessions, as record batches, for ``async for``."""
         return each(self._reader.read(pieces, content=content, max_content=max_content, batch_bytes=batch_bytes))
 
     async def claims(self) -> list[SetAside]:
-        """Give what the sink's server has set aside and still knows, the first to expire at the front."""
+        """Return the deferred entities and claim checks that the sink's server knows, in the order of their expiry."""
         return await asyncio.to_thread(self._reader.claims)
 
     async def remove(self, session: str) -> None:
-        """Remove a session from a folder, for good; the journal keeps its line. One that is not there is no error."""
+        """Remove a session from a folder permanently; the journal keeps its line. A missing session is not an error."""
         await asyncio.to_thread(self._reader.remove, session)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is read, and how."""
+        """Return whether both readers read the same sink with the same options."""
         return isinstance(other, SinkReader) and self._reader == other._reader
 
     def __hash__(self) -> int:
-        """Hash the options."""
+        """Return a hash of the options."""
         return hash(self._reader)
 
     def __repr__(self) -> str:
-        """Say where the sink is, and nothing that is secret."""
+        """Return where the sink is, without any secret."""
         return repr(self._reader)

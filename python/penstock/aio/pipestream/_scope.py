@@ -18,10 +18,10 @@ __all__ = ["Scope"]
 
 
 class Scope(ScopeState[SentEntity]):
-    """The children of an entity, sent within an ``async with`` block; its end is the end of the children.
+    """The children of an entity, which are sent in an ``async with`` block; leaving the block ends them.
 
-    An exception in the block, a cancellation included, fails the entity, whose children are then not all there. The
-    example of `Session` sends some.
+    An exception or a cancellation in the block fails the parent, because its children are incomplete. The example of
+    `Session` sends children.
     """
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class Scope(ScopeState[SentEntity]):
         policy: CompletionPolicy | None = None,
         label: str | bytes = b"",
     ) -> "Starting[Scope]":
-        """Send a child that has children itself; see `Session.dehydrate`. At most 7 deep."""
+        """Send a child that has children itself, at most 7 levels deep; see `Session.dehydrate`."""
         return self._entity.session.dehydrate(
             payload,
             parent=self,
@@ -84,7 +84,7 @@ class Scope(ScopeState[SentEntity]):
         )
 
     async def end(self) -> None:
-        """Say that these are all children; the end of an ``async with`` block says it too."""
+        """End the children: no more will be sent. Leaving the ``async with`` block does the same."""
         await self._entity.session.end_children(self._entity)
 
     async def wait(self, timeout: float | None = None) -> Status:
@@ -93,9 +93,9 @@ class Scope(ScopeState[SentEntity]):
 
     @property
     def digest(self) -> ScopeDigest | None:
-        """The scope's digest, on which both ends agree, as soon as the peer has released the scope; else None.
+        """The scope's digest, on which both ends agree; None until the peer has released the scope.
 
-        It is there once `wait` has returned. There is none at layer 0, nor for a session that ended before.
+        It is available once `wait` has returned. There is none at layer 0, nor if the session ended before the release.
         """
         scope = self._entity.child_scope
         if self._digest is None and scope is not None:
@@ -106,13 +106,13 @@ class Scope(ScopeState[SentEntity]):
         return self._digest
 
     async def __aenter__(self) -> Self:
-        """Give itself."""
+        """Return the scope itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the children; where an exception came, fail the entity."""
+        """End the children; after an exception, fail the parent."""
         if kind is None:
             try:
                 await self.end()
@@ -123,7 +123,7 @@ class Scope(ScopeState[SentEntity]):
             self._give_up(kind)
 
     def _give_up(self, kind: type[BaseException]) -> None:
-        # Without an await, because nothing may come between; the exception that is on its way is the one to be seen.
+        # Without an await, so that no other task runs in between. The caller's exception must not be replaced.
         with suppress(PipeStreamError):
             message = f"the sender failed: {kind.__name__}"
             self._entity.session._native.give_up(self._entity.key, ErrorCode.INTERNAL_ERROR, message)

@@ -29,11 +29,11 @@ __all__ = ["Server"]
 
 
 class Server:
-    """A PipeStream server, which listens as soon as it is awaited, or entered with ``async with``.
+    """A PipeStream server. It starts to listen when it is awaited or entered with ``async with``.
 
-    With ``sink`` it writes each entity's payload into that folder, once its checksum holds and never before. Without,
-    iterating it gives a `Session` for each client, whose entities the application takes. As an async context manager
-    it closes at the end: sessions with open entities may go on for 10 seconds.
+    With ``sink`` the server writes the payload of each entity into that folder or object store, after its checksum was
+    verified. Without a sink, iterating over the server yields a `Session` for each client, and the application receives
+    its entities. As an async context manager it closes at the end, with 10 seconds for open sessions to end.
 
     >>> import asyncio
     >>> from tempfile import TemporaryDirectory
@@ -93,7 +93,7 @@ class Server:
         header_key: str | None = None,
         state_dir: PathLike | None = None,
     ) -> None:
-        """Take the arguments of `penstock.pipestream.Server`. Await or enter it to begin to listen."""
+        """Make a server. The arguments are those of `penstock.pipestream.Server`."""
         self._listen = listen
         self._options = ServeOptions(
             sink=sink_of(sink),
@@ -140,10 +140,10 @@ class Server:
         return self
 
     def __await__(self) -> Generator[Any, Any, Self]:
-        """Begin to listen.
+        """Start to listen.
 
         Raises:
-            PipeStreamError: As `penstock.pipestream.Server` does.
+            PipeStreamError: As `penstock.pipestream.Server`.
         """
         return self._start().__await__()
 
@@ -155,72 +155,78 @@ class Server:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` where it listens, with the port that was picked; empty before it does."""
+        """The address on which the server listens, ``HOST:PORT``, with the actual port; empty before it listens."""
         return self._address
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of its certificate, ``sha256:HEX``: what clients pin; empty before it listens."""
+        """The fingerprint of the server's certificate, ``sha256:HEX``, which clients pin; empty before it listens."""
         return self._fingerprint
 
     @property
     def metrics_address(self) -> str | None:
-        """``HOST:PORT`` where metrics are served, with the port that was picked; None if they are not."""
+        """The address on which metrics are served, ``HOST:PORT``, with the actual port; None if they are not."""
         return self._native.metrics_address()
 
     @property
     def counters(self) -> ServerCounters:
-        """What it has seen so far."""
+        """The current counters."""
         return counters_of(self._native.counters())
 
     async def claims(self) -> list[SetAside]:
-        """Give what this server has set aside and still knows, the first to expire at the front."""
+        """Return the deferred entities and their claim checks that the server knows, in the order of their expiry."""
         return [set_aside_of(row) for row in await asyncio.to_thread(self._native.claims)]
 
     async def settle(self, claim: ClaimCheck | int | str, status: Status = Status.COMPLETE) -> None:
-        """Say what has become of an entity that was set aside. See `penstock.pipestream.Server.settle`."""
+        """Store the outcome of a deferred entity that no session has redeemed; a second call changes nothing.
+
+        Arguments and errors are those of `penstock.pipestream.Server.settle`.
+        """
         await asyncio.to_thread(self._native.settle, claim_id(claim), status)
 
     async def accept(self, timeout: float | None = None) -> Session | None:
-        """Wait for the next client, at most ``timeout`` seconds; None when the server is closed.
+        """Wait for the next client and return its session; return None if the server is closed.
 
-        A cancelled wait takes none.
+        If the wait is cancelled, no client is lost.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over; a misuse where the server has a sink.
+            PipeStreamError: Of kind "deadline" after the timeout, "misuse" if the server has a sink.
         """
         async with limit(timeout, "no client has come"):
             native = await result(futures().accept(self._native))
         return None if native is None else Session(native)
 
     async def __aiter__(self) -> AsyncIterator[Session]:
-        """Give a session for each client until the server is closed."""
+        """Yield a session for each client until the server is closed."""
         while (session := await self.accept()) is not None:
             yield session
 
     async def close(self, grace: float = 10.0) -> None:
-        """Take no more connections, let open entities end for ``grace`` seconds, then cut off what is left.
+        """Accept no more connections, wait up to ``grace`` seconds for sessions to end, then cut off those that remain.
 
-        Closing a closed server changes nothing. A cancelled wait leaves the server closing.
+        Closing a closed server has no effect. If the wait is cancelled, the server continues to close.
         """
         await result(futures().shutdown(self._native, grace))
         if self._hand_over is not None:
             await asyncio.to_thread(self._hand_over.stop)
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         return await self._start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close, at once where an exception came."""
+        """Close the server; after an exception, without a grace period."""
         await (self.close() if kind is None else self.close(grace=0))
 
     def __reduce__(self) -> NoReturn:
-        """Refuse a pickle."""
+        """Not picklable: it holds a live socket."""
         raise TypeError("a Server is a live socket and cannot be pickled")
 
     def __repr__(self) -> str:
-        """Say where it listens."""
+        """Return the class and the address."""
         return f"<Server {self.address or 'that does not listen yet'}>"

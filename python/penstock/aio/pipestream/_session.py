@@ -33,11 +33,11 @@ _ABORT_SECONDS = 1.0
 
 
 class Session(SessionState):
-    """One end of a PipeStream session. `Session.connect` makes a client's, iterating a `Server` a server's.
+    """One end of a PipeStream session: `Session.connect` makes a client's, iterating a `Server` yields a server's.
 
-    As an async context manager it closes gracefully at the end, which means that everything sent is terminal, and
-    aborts where an exception comes out. Iterating it gives the entities that the peer sends. Any number of tasks may
-    use it; a task that is cancelled leaves it usable.
+    As an async context manager it closes gracefully at the end (a client's entities are all terminal then), and aborts
+    if the block raises. Iterating over it yields the entities that the peer sends. Any number of tasks may use it, and
+    cancelling one of them leaves the session usable.
 
     >>> import asyncio
     >>> from tempfile import TemporaryDirectory
@@ -59,7 +59,7 @@ class Session(SessionState):
     def __init__(
         self, native: "_core.Session", policy: CompletionPolicy | None = None, authority: str | None = None
     ) -> None:
-        """Use `Session.connect`."""
+        """Sessions come from `Session.connect` and `Server`; do not make them."""
         super().__init__(native, policy, authority)
         self._events: deque[Event] = deque()
 
@@ -87,7 +87,7 @@ class Session(SessionState):
     ) -> "Starting[Session]":
         """Connect to a server and agree on capabilities: await it, or enter it with ``async with``.
 
-        The arguments are those of `penstock.pipestream.Session.connect`, and so are its errors.
+        Arguments and errors are those of `penstock.pipestream.Session.connect`.
         """
         server, session_id = destination(address)
         options = ConnectOptions(
@@ -127,12 +127,11 @@ class Session(SessionState):
         doc_id: str | None = None,
         owner: OwnershipContext | None = None,
     ) -> SentEntity:
-        """Announce an entity and send it; return once it is announced and its payload is on its way.
+        """Announce an entity and send it; return once it is announced and its payload is being sent.
 
-        Back-pressure: waits while the window is full, or while too much waits to be sent. Cancelled while it waits,
-        nothing is sent, or what was announced already fails. Files are read and large payloads hashed elsewhere.
-
-        Args and errors are those of `penstock.pipestream.Session.send`.
+        The call waits while the window is full or too many bytes are queued. If it is cancelled meanwhile, nothing is
+        sent, or the entity fails if it was announced already. Files are read and large payloads are hashed outside the
+        event loop. Arguments and errors are those of `penstock.pipestream.Session.send`.
         """
         of = draft(
             parent,
@@ -157,18 +156,18 @@ class Session(SessionState):
         content_type: str = OCTET_STREAM,
         metadata: Iterable[Mapping[str, str]] | None = None,
     ) -> list[SentEntity]:
-        """Send many entities, in order, with one wait for all: cheaper than `send` for each of many small ones.
+        """Send many entities in order with a single wait, which is faster than many calls of `send` for small ones.
 
         Args:
-            payloads: As for `send`.
-            parent: As for `send`, for all.
-            layer: As for `send`, for all.
-            content_type: As for `send`, for all.
-            metadata: One mapping for each payload.
+            payloads: The payloads, each as for `send`.
+            parent: As for `send`, for all entities.
+            layer: As for `send`, for all entities.
+            content_type: As for `send`, for all entities.
+            metadata: One mapping for each payload; by default no metadata.
 
         Raises:
-            PipeStreamError: As for `send`; then none is sent, or those that were announced fail.
-            ValueError: Where there are not as many mappings as payloads.
+            PipeStreamError: As `send`; then no entity is sent, or those that were announced fail.
+            ValueError: If the numbers of mappings and payloads differ.
         """
         common = draft(parent, layer=layer, content_type=content_type)
         if metadata is None:
@@ -193,9 +192,9 @@ class Session(SessionState):
         doc_id: str | None = None,
         owner: OwnershipContext | None = None,
     ) -> Starting[Scope]:
-        """Send an entity that has children, and give their scope, for an ``async with`` block. See `send`.
+        """Send an entity that has children; enter or await the result to get their scope.
 
-        The end of the block is the end of the children.
+        Leaving the ``async with`` block ends the children. The arguments and errors are those of `send`.
         """
 
         async def start() -> Scope:
@@ -228,7 +227,7 @@ class Session(SessionState):
     ) -> SentEntity:
         """Send a reference to an object instead of its bytes.
 
-        Args and errors are those of `penstock.pipestream.Session.send_reference`.
+        Arguments and errors are those of `penstock.pipestream.Session.send_reference`.
         """
         reference.check_keys(approved_key_providers)
         return await self.send(
@@ -245,13 +244,13 @@ class Session(SessionState):
         metadata: Mapping[str, str] | None = None,
         label: str | bytes = b"",
     ) -> SentEntity:
-        """Announce an entity that cannot be delivered, so that it is counted and its reason is known."""
+        """Announce an entity that cannot be delivered as FAILED, so that the peer counts it and knows the reason."""
         of = draft(parent, content_type=content_type, metadata=metadata, label=label)
         ticket = await result(futures().announce_failed(self._native, of, code, reason))
         return SentEntity(self, ticket, dehydrated=False)
 
     async def fail(self, entity: Entity, code: int, reason: str) -> None:
-        """Fail an entity, one of ours or of the peer's, unless it is terminal already."""
+        """Fail an entity of either end, unless it is terminal already."""
         if entity.session is not self:
             raise misuse(f"{entity!r} belongs to another session")
         if isinstance(entity, ReceivedEntity):
@@ -260,7 +259,7 @@ class Session(SessionState):
             await result(futures().fail(self._native, entity.key, code, reason))
 
     async def skip(self, entity: Entity, reason: str, *, code: int = ErrorCode.NO_ERROR) -> None:
-        """Leave an entity out, one of ours or of the peer's, unless it is terminal already: SKIPPED. Layer 2."""
+        """Leave an entity of either end out, as SKIPPED, unless it is terminal already. Layer 2."""
         if entity.session is not self:
             raise misuse(f"{entity!r} belongs to another session")
         if isinstance(entity, ReceivedEntity):
@@ -269,30 +268,37 @@ class Session(SessionState):
             await result(futures().skip(self._native, entity.key, code, reason))
 
     async def resume(self, entity: SentEntity | EntityKey, token: bytes, timeout: float | None = None) -> Reason | None:
-        """Have the peer go on with an entity of ours that waits. See `penstock.pipestream.Session.resume`."""
+        """Let the peer resume an entity of this end that has YIELDED. Layer 2.
+
+        Arguments, result and errors are those of `penstock.pipestream.Session.resume`.
+        """
         key = entity if isinstance(entity, EntityKey) else entity.key
         async with limit(timeout, "the peer has not answered"):
             return reason_of(await result(futures().resume(self._native, key, token)))
 
     async def claim(self, claim: ClaimCheck | int | str, timeout: float | None = 30.0) -> ClaimCheck:
-        """Ask the peer what has become of one of its claim checks. See `penstock.pipestream.Session.claim`."""
+        """Return the current state of a claim check of the peer. Layer 2.
+
+        Arguments and errors are those of `penstock.pipestream.Session.claim`.
+        """
         async with limit(timeout, "the peer has not answered"):
             return claim_of(await result(futures().claim(self._native, claim_id(claim))))
 
     async def redeem(self, claim: ClaimCheck | int | str, session: str, timeout: float | None = 30.0) -> ClaimCheck:
-        """Take an entity over that the peer has set aside, once. See `penstock.pipestream.Session.redeem`.
+        """Redeem the claim check of an entity that the peer has deferred, which is possible once. Layer 2.
 
-        Cancelled while it waits, it is open whether it was redeemed.
+        If the call is cancelled, the claim check may or may not be redeemed. Arguments and errors are those of
+        `penstock.pipestream.Session.redeem`.
         """
         async with limit(timeout, "the peer has not answered"):
             return claim_of(await result(futures().redeem(self._native, claim_id(claim), session)))
 
     async def end_children(self, parent: SentEntity) -> None:
-        """Say that the last child of an entity has been sent: without it, the entity never becomes terminal."""
+        """Report that the last child of an entity has been sent; without this the entity never becomes terminal."""
         await result(futures().end_children(self._native, parent.key))
 
     async def end_root(self) -> None:
-        """Say that the last root entity has been sent, to have the root scope's digest; never required."""
+        """Report that the last root entity has been sent, to get the root scope's digest; never required."""
         await result(futures().end_root(self._native))
 
     async def checkpoint(
@@ -302,7 +308,7 @@ class Session(SessionState):
         scope_id: int | None = None,
         timeout: float | None = None,
     ) -> Checkpoint:
-        """Ask the peer whether all entities of a scope of ours up to one are terminal, and wait for the answer.
+        """Ask the peer whether all entities of a scope up to a given one are terminal, and wait for the answer.
 
         Arguments and result are those of `penstock.pipestream.Session.checkpoint`.
         """
@@ -310,26 +316,30 @@ class Session(SessionState):
         return Checkpoint(**await result(futures().checkpoint(self._native, scope, entity_id, timeout)))
 
     async def receive(self, timeout: float | None = None) -> ReceivedEntity | None:
-        """Wait for the peer's next entity, at most ``timeout`` seconds; None when the session is over.
+        """Wait for the next entity of the peer; return None if the session is over.
 
-        As long as nobody takes its entities, the peer is held back. A cancelled wait takes none.
+        The peer is slowed down while the application does not receive its entities. If the wait is cancelled, no entity
+        is lost.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over.
+            PipeStreamError: Of kind "deadline" after the timeout.
         """
         async with limit(timeout, "no entity has come"):
             native = await result(futures().receive(self._native))
         return None if native is None else ReceivedEntity(self, native)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedEntity]:
-        """Give the peer's entities until the session is over."""
+        """Yield the entities of the peer until the session is over."""
         while (entity := await self.receive()) is not None:
             yield entity
 
     async def events(self, timeout: float | None = None) -> AsyncIterator[Event]:
-        """Give what happens until the session is over, or until nothing happens for ``timeout`` seconds.
+        """Yield events until the session is over, or until none occurs for ``timeout`` seconds.
 
-        The last 4,096 events are kept for whoever asks late; `LostEvents` stands for those before them.
+        Up to 4,096 events are kept until they are read; if there are more, a `LostEvents` replaces the oldest ones.
         """
         while True:
             while self._events:
@@ -351,13 +361,16 @@ class Session(SessionState):
                 return
 
     async def close(self, timeout: float | None = None) -> None:
-        """End the session. A client first waits until everything is terminal; a server does not wait.
+        """Close the session. A client first waits until everything is terminal; a server does not wait.
 
-        A cancelled wait leaves the session closing.
+        If the wait is cancelled, the session continues to close.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: With the session's reason, if it ended for another one than a graceful close; of kind
-                "deadline" when the time is over, and the session goes on to close.
+            PipeStreamError: With the session's reason if the session ended other than by a graceful close; of kind
+                "deadline" after the timeout, while the session continues to close.
         """
         async with limit(timeout, "the session has not ended"):
             reason = Reason(**await result(futures().close(self._native)))
@@ -365,31 +378,34 @@ class Session(SessionState):
             raise reason.error()
 
     async def abort(self, code: int = ErrorCode.INTERNAL_ERROR, reason: str = "aborted") -> None:
-        """End the session now; what is not terminal has failed."""
+        """End the session immediately; entities that are not terminal fail."""
         self._aborted = True
         self._native.abort(code, reason)
 
     async def wait_closed(self, timeout: float | None = None) -> Reason:
-        """Wait for the end of the session, at most ``timeout`` seconds, and give its reason.
+        """Wait until the session is over and return its reason.
+
+        Args:
+            timeout: Seconds to wait; by default indefinitely.
 
         Raises:
-            PipeStreamError: Of kind "deadline" when the time is over.
+            PipeStreamError: Of kind "deadline" after the timeout.
         """
         async with limit(timeout, "the session has not ended"):
             return Reason(**await result(futures().closed(self._native)))
 
     async def __aenter__(self) -> Self:
-        """Give itself."""
+        """Return the session itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close gracefully; where an exception came, abort, or leave it to the next process on its ``state``."""
+        """Close gracefully; after an exception, abort, or leave the session to the next process on its ``state``."""
         if kind is None:
             await self.close()
             return
-        # The exception that is on its way is the one to be seen.
+        # The caller's exception must not be replaced by one of ours.
         with suppress(PipeStreamError):
             self._aborted = True
             self._native.leave(ErrorCode.INTERNAL_ERROR, f"the application failed: {kind.__name__}")

@@ -1,8 +1,8 @@
-"""vgi for asyncio: proxies whose methods are awaited, and servers whose methods may be coroutines.
+"""vgi-rpc for asyncio: proxies whose methods are awaited, and servers whose methods may be coroutines.
 
-The names are those of ``penstock.vgi``. Each connection has a thread of its own, in which its calls wait one after the
-other (over HTTP eight); a task that is cancelled leaves its call to that thread, and the next call waits for it. What
-still runs when the connection is left is stopped.
+The names are those of ``penstock.vgi``. Each connection runs its calls in a thread of its own, one after the other;
+over HTTP it has eight threads. The call of a cancelled task continues in its thread, and the next call waits for it.
+Leaving the connection stops the calls that still run.
 """
 
 from penstock.aio.vgi._client import (

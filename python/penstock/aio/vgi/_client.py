@@ -1,4 +1,4 @@
-"""A caller's end for asyncio."""
+"""The client for asyncio."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -28,15 +28,15 @@ T = TypeVar("T")
 H = TypeVar("H", bound=vgi.ArrowSerializableDataclass)
 
 _EVER = 10 * 365 * 86_400.0
-"""Seconds that an answer may take: with a limit the core looks up ten times a second, and can be stopped."""
+"""The timeout of an answer in seconds, in effect none: the core checks for a stop only in calls with a timeout."""
 _CALLS = 8
-"""Calls over HTTP that one proxy has on their way at a time."""
+"""The most concurrent calls of one proxy over HTTP."""
 
 
 class AsyncStreamSession:
-    """A caller's end of a stream: ``async for`` over it, or await its ``exchange``.
+    """The client's end of a stream: use ``async for`` with a producer, or await ``exchange``.
 
-    A task that is cancelled within ``async with`` or ``async for`` cancels the stream.
+    Cancelling a task within ``async with`` or ``async for`` cancels the stream.
 
     ```python
     >>> import asyncio
@@ -67,26 +67,26 @@ class AsyncStreamSession:
     """
 
     def __init__(self, lane: Lane, session: vgi.StreamSession | vgi.HttpStreamSession) -> None:
-        """Wrap a session; streaming methods of proxies make it."""
+        """Wrap a session; the streaming methods of proxies do this."""
         self._lane = lane
         self._session = session
 
     async def __aenter__(self) -> Self:
-        """Give this session."""
+        """Return this session."""
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close it; a task that is cancelled, or left a call behind, cancels it."""
+        """Close the session; cancel it if the task is cancelled, or a call of the connection still runs."""
         if isinstance(exc_val, asyncio.CancelledError) or self._lane.busy:
-            # Nobody waits for it here: the connection's next call does.
+            # Do not wait for it here: the next call of the connection does.
             self._lane.begin(self._session.cancel)
         else:
             await self.close()
 
     async def __aiter__(self) -> AsyncIterator[vgi.AnnotatedBatch]:
-        """Give the batches of a producer."""
+        """Yield the batches of a producer."""
         try:
             while (batch := await self.tick()) is not None:
                 yield batch
@@ -95,24 +95,24 @@ class AsyncStreamSession:
             raise
 
     async def header(self) -> object | None:
-        """Give what the stream sent before all batches; None for a stream that declares none."""
+        """Return the header, which precedes all batches; None for a stream that declares none."""
         return await self._lane.run(lambda: self._session.header)
 
     async def typed_header(self, header_type: type[H]) -> H:
-        """Give the header; TypeError where it is none of that type."""
+        """Return the header; raise TypeError if it is missing or not an instance of ``header_type``."""
         return await self._lane.run(self._session.typed_header, header_type)
 
     async def tick(self) -> vgi.AnnotatedBatch | None:
-        """Give the next batch of a producer; None after the last one."""
-        # StopIteration cannot go through a future.
+        """Return the next batch of a producer; None after the last one."""
+        # A future cannot raise StopIteration.
         return await self._lane.run(lambda: next(iter(self._session), None))
 
     async def exchange(self, input: vgi.AnnotatedBatch) -> vgi.AnnotatedBatch:  # noqa: A002
-        """Send a batch and give the answer."""
+        """Send a batch and return the answer."""
         return await self._lane.run(self._session.exchange, input)
 
     async def cancel(self) -> None:
-        """Give the stream up."""
+        """Cancel the stream; the server calls ``on_cancel`` of the stream's state."""
         await self._lane.run(self._session.cancel)
 
     async def close(self) -> None:
@@ -140,49 +140,67 @@ class _Proxy:
 
 @asynccontextmanager
 async def entered(make: Callable[[], AbstractContextManager[Any]], threads: int = 1) -> AsyncIterator[Any]:
-    """Enter a blocking connection in threads of its own, and give its proxy for asyncio."""
+    """Enter a blocking connection in threads of its own, and yield its proxy for asyncio."""
     async with lane_of(make, threads) as (lane, proxy):
         proxy._caller.client.timeout = _EVER
         yield _Proxy(lane, proxy)
 
 
-def RpcConnection(  # noqa: N802 -- the name of its blocking twin
+def RpcConnection(  # noqa: N802 -- the name in penstock.vgi
     protocol: type, transport: RpcTransport, *arguments: Any, **options: Any
 ) -> AbstractAsyncContextManager[Any]:
-    """Give a proxy of the service at the other end of a transport; the arguments are those of its blocking twin."""
+    """Return an async context manager for a proxy of the service at the other end of a transport.
+
+    The arguments are those of ``penstock.vgi.RpcConnection``.
+    """
     return entered(lambda: vgi.RpcConnection(protocol, transport, *arguments, **options))
 
 
 def connect(protocol: type, cmd: list[str], **options: Any) -> AbstractAsyncContextManager[Any]:
-    """Start a worker, and give a proxy of it; the options are those of ``penstock.vgi.connect``."""
+    """Return an async context manager that starts a worker and yields a proxy of it.
+
+    The options are those of ``penstock.vgi.connect``.
+    """
     return entered(lambda: vgi.connect(protocol, cmd, **options))
 
 
 def unix_connect(protocol: type, path: str, **options: Any) -> AbstractAsyncContextManager[Any]:
-    """Connect to a Unix socket, and give a proxy; the options are those of ``penstock.vgi.rpc.unix_connect``."""
+    """Return an async context manager that connects to a Unix socket and yields a proxy.
+
+    The options are those of ``penstock.vgi.rpc.unix_connect``.
+    """
     return entered(lambda: blocking_unix_connect(protocol, path, **options))
 
 
 def tcp_connect(protocol: type, host: str, port: int, **options: Any) -> AbstractAsyncContextManager[Any]:
-    """Connect to a TCP port, and give a proxy; the options are those of ``penstock.vgi.rpc.tcp_connect``."""
+    """Return an async context manager that connects to a TCP port and yields a proxy.
+
+    The options are those of ``penstock.vgi.rpc.tcp_connect``.
+    """
     return entered(lambda: blocking_tcp_connect(protocol, host, port, **options))
 
 
 def http_connect(protocol: type, base_url: str | None = None, **options: Any) -> AbstractAsyncContextManager[Any]:
-    """Give a proxy of a service at a URL; the options are those of ``penstock.vgi.http_connect``.
+    """Return an async context manager for a proxy of a service at a URL.
 
-    Eight calls may be on their way at a time.
+    At most eight calls run at the same time; further ones wait. The options are those of ``penstock.vgi.http_connect``.
     """
     return entered(lambda: vgi.http_connect(protocol, base_url, **options), _CALLS)
 
 
 async def introspect(transport: RpcTransport, **options: Any) -> vgi.ServiceDescription:
-    """Ask the server at the other end of a transport what it has; RpcError where it does not tell."""
+    """Request the description of the server at the other end of a transport.
+
+    The options are those of ``penstock.vgi.introspect``.
+
+    Raises:
+        RpcError: If the server does not answer ``__describe__``, or its description cannot be read.
+    """
     return await _once(lambda: vgi.introspect(transport, **options))
 
 
 async def http_introspect(base_url: str | None = None, **options: Any) -> vgi.ServiceDescription:
-    """Ask a server at a URL what it has; the options are those of ``penstock.vgi.http_introspect``."""
+    """Request the description of a server at a URL; the options are those of ``penstock.vgi.http_introspect``."""
     return await _once(lambda: vgi.http_introspect(base_url, **options))
 
 
@@ -192,7 +210,7 @@ async def _once(ask: Callable[[], T]) -> T:
 
 
 class WorkerPool:
-    """Keeps workers between connections, as ``penstock.vgi.WorkerPool`` does.
+    """A pool of workers that are reused between connections, like ``penstock.vgi.WorkerPool``.
 
     ```python
     >>> import asyncio
@@ -207,26 +225,29 @@ class WorkerPool:
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Take what its blocking twin takes."""
+        """Create an empty pool; the arguments are those of ``penstock.vgi.WorkerPool``."""
         self._pool = vgi.WorkerPool(*arguments, **options)
 
     @property
     def metrics(self) -> vgi.PoolMetrics:
-        """What it has done, and what it has."""
+        """The counters of the pool, and its current numbers of workers."""
         return self._pool.metrics
 
     def connect(self, protocol: type, cmd: list[str], **options: Any) -> AbstractAsyncContextManager[Any]:
-        """Give a proxy of a worker that runs ``cmd``."""
+        """Return an async context manager for a proxy of a worker that runs ``cmd``.
+
+        The options are those of ``penstock.vgi.WorkerPool.connect``.
+        """
         return entered(lambda: self._pool.connect(protocol, cmd, **options))
 
     async def close(self) -> None:
-        """End the idle workers."""
+        """End the idle workers; those in use end when their connections do."""
         await asyncio.to_thread(self._pool.close)
 
     async def __aenter__(self) -> Self:
-        """Give this pool."""
+        """Return this pool."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the pool."""
         await self.close()

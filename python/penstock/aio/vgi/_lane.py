@@ -1,4 +1,4 @@
-"""Where blocking calls wait for tasks."""
+"""The threads that run blocking calls for tasks."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Lane:
-    """The threads of one connection: one on a pipe or a socket, where calls go one after the other.
+    """The threads of one connection; a pipe or a socket has one, where calls run one after the other.
 
-    A call whose task is cancelled goes on in its thread, and the next one waits for it. What still runs when the
-    connection is left is stopped.
+    The call of a cancelled task continues in its thread, and the next call waits for it. Leaving the connection stops
+    the calls that still run.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -29,26 +29,26 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether a call runs, or waits."""
+        """Whether any call runs or waits."""
         return bool(self._running)
 
     async def run(self, function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
-        """Wait for a call."""
+        """Run a call and return its result."""
         return await asyncio.wrap_future(self.begin(function, *arguments, **keywords))
 
     def begin(self, function: Callable[..., T], *arguments: Any, **keywords: Any) -> "Future[T]":
-        """Begin a call, and wait for nothing."""
+        """Begin a call without waiting for it."""
         future = self._executor.submit(function, *arguments, **keywords)
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         return future
 
     async def leave(self, end: Callable[[], Any]) -> None:
-        """Stop what runs, end the connection, and let the threads go."""
+        """Stop running calls, end the connection, and release the threads."""
         if self._running:
             self._stop.set()
         try:
-            # Whoever leaves does not care whether its peer is still there. A cancelled task leaves all the same.
+            # It no longer matters whether the peer is still there. A cancelled task ends its connection too.
             with contextlib.suppress(RpcError, InterruptedError):
                 await asyncio.shield(asyncio.wrap_future(self._executor.submit(end)))
         finally:
@@ -57,7 +57,7 @@ class Lane:
 
 @asynccontextmanager
 async def lane_of(make: Callable[[], AbstractContextManager[T]], threads: int = 1) -> AsyncIterator[tuple[Lane, T]]:
-    """Enter a blocking connection in threads of its own; gives these, and what the connection gives."""
+    """Enter a blocking connection in threads of its own, and yield these and the result of entering."""
     lane = Lane(threads)
     context: list[AbstractContextManager[T]] = []
 
@@ -68,7 +68,7 @@ async def lane_of(make: Callable[[], AbstractContextManager[T]], threads: int = 
         return given
 
     def end() -> None:
-        # Nothing, if it could not be entered.
+        # The list is empty if entering failed.
         while context:
             context.pop().__exit__(None, None, None)
 

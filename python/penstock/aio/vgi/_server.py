@@ -16,7 +16,7 @@ __all__ = ["RpcServer", "serve_pipe"]
 
 
 class _Blocking:
-    """An implementation whose coroutines run in a loop while the thread of the call waits for them."""
+    """An implementation whose coroutines run in an event loop while the thread of the call waits for them."""
 
     def __init__(self, implementation: object, loop: asyncio.AbstractEventLoop) -> None:
         self._implementation, self._loop = implementation, loop
@@ -26,7 +26,7 @@ class _Blocking:
         return self._wait_for(method) if inspect.iscoroutinefunction(method) else method
 
     def _wait_for(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        # Its signature and annotations are what the server looks at.
+        # The server inspects the signature and the annotations of the method.
         @functools.wraps(method)
         def call(*arguments: Any, **keywords: Any) -> Any:
             return asyncio.run_coroutine_threadsafe(method(*arguments, **keywords), self._loop).result()
@@ -35,7 +35,7 @@ class _Blocking:
 
 
 class RpcServer:
-    """Answers calls with methods that may be coroutines; these run in the loop that makes the server.
+    """A server whose methods may be coroutines, which run in the event loop that creates the server.
 
     ```python
     >>> import asyncio
@@ -63,13 +63,13 @@ class RpcServer:
     """
 
     def __init__(self, protocol: type, implementation: object, **options: Any) -> None:
-        """Take what ``penstock.vgi.RpcServer`` takes, in the loop that runs."""
+        """Create a server in the running event loop; the arguments are those of ``penstock.vgi.RpcServer``."""
         blocking = _Blocking(implementation, asyncio.get_running_loop())
         self.blocking = vgi.RpcServer(protocol, blocking, **options)
-        """The server as ``penstock.vgi`` has it, for what takes one, ``make_asgi_app`` for example."""
+        """The ``penstock.vgi.RpcServer``, for functions that need one, for example ``make_asgi_app``."""
 
     async def serve(self, transport: RpcTransport) -> None:
-        """Answer calls until the peer closes its end."""
+        """Answer the calls on a transport until the peer closes its end."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -84,16 +84,20 @@ class RpcServer:
             error: BaseException | None = None
             try:
                 self.blocking.serve(transport)
-            except BaseException as raised:  # noqa: BLE001 -- it is raised where it is awaited
+            except BaseException as raised:  # noqa: BLE001 -- it is raised in the awaiting task
                 error = raised
             loop.call_soon_threadsafe(end, error)
 
-        # A thread of its own, that ends with the connection: those of the loop are for short work.
+        # A separate thread, which ends with the connection: the loop's own threads are for short tasks.
         threading.Thread(target=work, name="vgi-aio-serve", daemon=True).start()
         await done
 
 
 def serve_pipe(protocol: type, implementation: object, **options: Any) -> AbstractAsyncContextManager[Any]:
-    """Serve in this process, over pipes, and give a proxy: for tests and trials. Methods may be coroutines."""
+    """Return an async context manager that serves in this process, over pipes, and yields a proxy.
+
+    It is meant for tests and experiments. Methods may be coroutines. The options are those of
+    ``penstock.vgi.serve_pipe``.
+    """
     blocking = _Blocking(implementation, asyncio.get_running_loop())
     return entered(lambda: vgi.serve_pipe(protocol, blocking, **options))

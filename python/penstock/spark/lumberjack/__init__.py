@@ -1,6 +1,6 @@
-"""The data source "lumberjack": events from Filebeat and its relatives as rows, and rows shipped as events.
+"""The data source "lumberjack": events from Filebeat and compatible senders as rows, and rows sent as events.
 
-As a stream it runs the receiver itself, or follows the spool of one beside it; as a batch it reads a spool.
+As a stream it runs the receiver itself or follows the spool of another one; as a batch it reads a spool.
 
 Example:
     >>> from penstock.spark import local_session
@@ -30,78 +30,85 @@ __all__ = ["LumberjackDataSource"]
 
 @dataclass(frozen=True)
 class LumberjackDataSource(DataSource):
-    """``format("lumberjack")``, once ``penstock.spark.register(spark)`` was called.
+    """The data source of ``format("lumberjack")``, after ``penstock.spark.register(spark)``.
+
+    Options of every source, batch and stream:
+        minPartitions, targetPartitionBytes: The number of tasks to aim for, by default the number of the driver's
+            cores, and how many bytes each should read, by default 64 MiB.
+        skipDamaged: ``true`` to omit events that were lost to damage on disk; by default the query fails.
 
     Options of a source that reads a spool, batch and stream:
-        path: The spool's folder or URI, or ``HOST:PORT`` of the receiver that serves it; or what ``load`` is given.
-        fingerprint, ca, system_ca: One of them, to trust that receiver.
-        read_key_file: A file of the driver with the receiver's read key; by default ``PENSTOCK_KEY`` has it.
+        path: The spool's folder or URI, or ``HOST:PORT`` of the receiver that serves it; the same as the argument of
+            ``load``.
+        fingerprint, ca, system_ca: How to trust that receiver; exactly one of them.
+        read_key_file: A file on the driver with the receiver's read key; by default ``PENSTOCK_KEY`` is read.
         storage.NAME: Options of an object store.
-        minPartitions, targetPartitionBytes: How many tasks, and how much for each: by default as many as the driver has
-            cores, and 64 MiB.
 
     Options of a stream that runs the receiver:
-        listen: ``HOST:PORT`` for writers.
-        spool: The folder, or the URI, that keeps events.
+        listen: ``HOST:PORT`` on which the receiver listens for senders.
+        spool: The folder, or the URI, in which events are stored; a URI accepts ``storage.NAME`` as above.
         advertise: ``HOST:PORT`` at which executors reach the driver's spool; by default the host of ``listen``.
-        ack: ``spool``: events are acknowledged when they are on disk. ``commit``: when the query has committed them.
-        dedup: ``false`` to keep what is sent again after a broken connection.
-        skipDamaged: ``true`` to leave out events that were lost to damage on disk; by default the query fails.
-        spoolBytes: Bytes that the spool keeps; then writers wait. By default 10 GiB.
-        tls, cert, key, client_ca: As `penstock.lumberjack.Receiver` has them.
-        metrics: ``HOST:PORT`` for Prometheus.
+        ack: ``spool`` (default): events are acknowledged when they are on disk. ``commit``: when the query has
+            committed them.
+        dedup: ``false`` to keep events that are sent again after a broken connection; by default they are dropped.
+        spoolBytes: How many bytes the spool may hold before senders must wait; by default 10 GiB.
+        tls, cert, key, client_ca: As for `penstock.lumberjack.Receiver`.
+        metrics: ``HOST:PORT`` on which metrics are served for Prometheus.
 
     Options of every stream:
-        maxRowsPerTrigger, maxBytesPerTrigger: What a micro-batch has at most.
-        reader: A name under which the spool remembers what was committed. Segments that every named reader is done with
-            are removed. By default a source that listens is ``spark``, any other has none.
-        checkpointLocation: The query's, so that what was committed last is known at the end and at the next start.
+        maxRowsPerTrigger, maxBytesPerTrigger: The most rows and bytes that a micro-batch reads; by default all.
+        reader: A name under which the spool records what was committed. Segments that every named reader has committed
+            are removed. By default it is ``spark`` for a source that listens, and any other source has no name.
+        checkpointLocation: The checkpoint of the query, from which the source learns the last commit when it stops and
+            when it starts again.
 
-    Options of the sink, beside the trust as above:
-        address: ``HOST:PORT`` of a receiver, or several, with commas; or what ``save`` and ``start`` are given.
+    Options of the sink, in addition to ``fingerprint``, ``ca`` and ``system_ca``:
+        address: ``HOST:PORT`` of a receiver, or several, separated by commas; the same as the argument of ``save`` and
+            ``start``.
         balance: ``true`` to use all of them.
-        cert, key: Our own certificate and its key.
-        plain: ``true`` to send in plain text to another machine.
-        frames: ``json``, or ``map`` for pairs of strings.
-        protocol, window, compress: 2, 2048 events and level 3 by default.
-        retry: Seconds to try before a task fails: 60.
+        cert, key: The sink's own certificate and its private key.
+        plain: ``true`` to send plain text to another machine.
+        frames: ``json`` (default), or ``map`` for pairs of strings.
+        protocol, window, compress: The protocol version, 2 by default; the window, 2048 events; the level, 3.
+        retry: For how many seconds a task retries before it fails; 60 by default.
 
-    Columns of a source are those of `EVENT_COLUMNS`, or, by ``schema(...)``, the fields of events; then ``_received``,
-    ``_peer``, ``_identity``, ``_sequence``, ``_raw``, ``_tags`` and ``_rescue`` are no fields. A sink ships a column
-    ``event`` alone as it is, JSON, and else each row as an object of its columns.
+    The columns of a source are `EVENT_COLUMNS`, some of them, or, with ``schema(...)``, fields of the events; then the
+    names ``_received``, ``_peer``, ``_identity``, ``_sequence``, ``_raw``, ``_tags`` and ``_rescue`` do not refer to
+    fields. If ``event`` is the only column of a sink, it is sent as it is and must be JSON; otherwise each row is sent
+    as an object with its columns as fields.
     """
 
     options: MutableMapping[str, str]
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name to pass to ``format``."""
         return "lumberjack"
 
     def schema(self) -> StructType:
-        """The columns of events as they came."""
+        """Return the columns of events as they were received."""
         return EVENT_COLUMNS
 
     def reader(self, schema: StructType) -> "LumberjackReader":
-        """Read a spool."""
+        """Check options and columns and return the reader of a spool."""
         from penstock.spark.lumberjack.reader import LumberjackReader
 
         return LumberjackReader.of(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> "LumberjackStreamReader":  # noqa: N802 - Spark's name
-        """Follow a spool."""
+        """Check options and columns and return a reader that follows a spool."""
         from penstock.spark.lumberjack.stream_reader import LumberjackStreamReader
 
         return LumberjackStreamReader.of(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "LumberjackWriter":
-        """Check options and columns; nothing is connected yet."""
+        """Check options and columns; no connection is opened yet."""
         from penstock.spark.lumberjack.writer import LumberjackWriter
 
         return LumberjackWriter.of(dict(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "LumberjackStreamWriter":  # noqa: N802 - Spark's
-        """Check options and columns; nothing is connected yet."""
+        """Check options and columns; no connection is opened yet."""
         from penstock.spark.lumberjack.writer import LumberjackStreamWriter
 
         return LumberjackStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

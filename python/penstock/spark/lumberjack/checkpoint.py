@@ -1,4 +1,4 @@
-"""What a query's checkpoint says of a source: how far the last micro-batch read that was committed."""
+"""A source's position in a query's checkpoint: how far the last committed micro-batch read."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ __all__ = ["committed_offsets"]
 
 
 def committed_offsets(checkpoint: str) -> list[dict[str, Any]]:
-    """Give the offsets of all sources of the last batch that Spark has written into the log of commits.
+    """Return the offsets of all sources in the last batch that Spark recorded in its log of commits.
 
     >>> committed_offsets("/no/such/checkpoint")
     []
@@ -31,7 +31,7 @@ def committed_offsets(checkpoint: str) -> list[dict[str, Any]]:
         return []
     with files.open_input_stream(f"{root}/offsets/{max(batches)}") as file:
         lines = file.read().decode().splitlines()
-    # The version of the log, what the batch was run with, and a line for each source.
+    # The first two lines are the version of the log and the batch's metadata; one line for each source follows.
     found = []
     for line in lines[2:]:
         try:

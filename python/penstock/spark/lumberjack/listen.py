@@ -1,4 +1,4 @@
-"""A receiver that the source runs itself, on the driver."""
+"""The receiver that the source runs itself, on the driver."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ _GRACE = 5.0
 
 @dataclass(frozen=True)
 class Listen:
-    """Where it listens, what it keeps, and when it acknowledges."""
+    """Options of the receiver: where it listens, what it stores, and when it acknowledges."""
 
     listen: str
     spool: str
@@ -35,7 +35,7 @@ class Listen:
 
     @classmethod
     def read(cls, options: Options) -> "Listen | None":
-        """Read the options; ``None`` where the source is to read a spool that somebody else writes."""
+        """Read the options; return ``None`` if the source reads a spool that another process writes."""
         names = ("spool", "advertise", "ack", "dedup", "spoolBytes", "tls", "client_ca", "metrics", "cert", "key")
         listen, given = options.text("listen"), [name for name in names if options.text(name) is not None]
         if listen is None:
@@ -73,9 +73,9 @@ class Listen:
         )
 
     def open_spool(self, read_key: str) -> tuple[Spool, Callable[[], tuple[SpoolReader, Callable[[], None]]]]:
-        """Open the spool; give it, and what lets writers and readers in.
+        """Open the spool; return it and a function that starts to serve senders and readers.
 
-        The latter gives the reader that executors use, and what ends it all.
+        That function returns the reader for the executors and a function that closes the receiver and the spool.
         """
         more = {} if self.spool_bytes is None else {"max_bytes": self.spool_bytes}
         spool = Spool(self.spool, ack=self.ack, dedup=self.dedup, storage=self.storage, **more)
@@ -96,7 +96,7 @@ class Listen:
                 raise
 
             def close() -> None:
-                # What was committed is told to the writers first.
+                # The grace period lets the receiver acknowledge what was committed before it closes.
                 receiver.close(_GRACE if self.ack == "spool" else 1.0)
                 spool.close()
 

@@ -17,7 +17,7 @@ __all__ = ["LumberjackReader"]
 
 @dataclass(frozen=True)
 class LumberjackReader(DataSourceReader):
-    """Divides what is durable on the driver, and reads it on the executors. It holds options only."""
+    """Divides durable events into partitions on the driver and reads them on the executors; it holds only options."""
 
     spool: SpoolReader
     columns: Columns
@@ -25,14 +25,14 @@ class LumberjackReader(DataSourceReader):
 
     @classmethod
     def of(cls, given: dict[str, str], schema: StructType) -> "LumberjackReader":
-        """Read the options. Nothing is opened but the file of the read key."""
+        """Create the reader from the options. Only the read key's file is opened."""
         options = Options(given, "source", "lumberjack")
         spool, columns, shares = read_spool(options), Columns.of(schema, options), Shares.read(options)
         options.finish(*SPOOL_OPTIONS)
         return cls(spool, columns, shares)
 
     def partitions(self) -> list[LumberjackPartition]:
-        """Divide what is there now into partitions of about the same weight."""
+        """Divide the events stored so far into partitions of about equal weight."""
         try:
             tasks = self.shares.divide(self.spool, Position(), None)
         except LumberjackError as error:
@@ -40,7 +40,7 @@ class LumberjackReader(DataSourceReader):
         return [LumberjackPartition(self.spool, pieces, self.columns) for pieces in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the events of a partition."""
+        """Return the events of a partition."""
         if not isinstance(partition, LumberjackPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         return partition.read()

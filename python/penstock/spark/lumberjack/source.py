@@ -1,4 +1,4 @@
-"""What the readers of a spool have in common: options, columns, partitions of about the same weight."""
+"""Shared by batch and streaming readers of a spool: options, columns, partitions of about equal weight."""
 
 import os
 import re
@@ -22,10 +22,10 @@ from penstock.spark._paths import from_option
 __all__ = ["EVENT_COLUMNS", "SPOOL_OPTIONS", "Columns", "LumberjackPartition", "Shares", "read_spool"]
 
 EVENT_COLUMNS: StructType = from_arrow_schema(EVENT_SCHEMA)
-"""An event as it came."""
+"""The columns of an event as it was received."""
 
 SPOOL_OPTIONS = ("address", "path", "fingerprint", "ca", "system_ca", "read_key_file", STORAGE)
-"""Options that say which spool is read; which of them are, depends on where it is."""
+"""Options that name the spool; which of them apply depends on where it is."""
 
 _TARGET_BYTES = 64 << 20
 _LEAST_PIECE = 1 << 20
@@ -33,21 +33,21 @@ _LEAST_PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns are wanted: some of those of events as they came, or fields of events."""
+    """The columns to return: some of those of an event as it was received, or fields of events."""
 
     names: tuple[str, ...] | None
-    """Of the former, all if ``None``."""
+    """The columns of received events; ``None`` for all of them."""
     typed: pa.Schema | None = None
-    """The latter."""
+    """The fields of events, if those are returned instead."""
     skip_damaged: bool = False
-    """Whether events that were lost to damage on disk are left out."""
+    """Whether events that were lost to damage on disk are omitted; otherwise they are an error."""
 
     @classmethod
     def of(cls, schema: StructType, options: Options) -> "Columns":
-        """Read a schema, of columns of raw events alone or of fields, and ``skipDamaged``.
+        """Read a schema, which has either only columns of received events or fields, and ``skipDamaged``.
 
         Raises:
-            SparkError: A column has a type that events are not made into.
+            SparkError: A column is named twice.
         """
         names, skip = tuple(schema.fieldNames()), options.flag("skipDamaged", default=False)
         if len(set(names)) != len(names):
@@ -57,21 +57,21 @@ class Columns:
         return cls(None, to_arrow_schema(schema, timezone="UTC"), skip)
 
     def read(self, spool: SpoolReader, pieces: tuple[SpoolPiece, ...]) -> Iterator[pa.RecordBatch]:
-        """Give events."""
+        """Return the events of these pieces."""
         batches = spool.read(pieces, schema=self.typed, skip_damaged=self.skip_damaged)
         return batches if self.names is None else (batch.select(list(self.names)) for batch in batches)
 
 
 @dataclass(frozen=True)
 class LumberjackPartition(InputPartition):
-    """What one task reads: pieces of segments, and where from."""
+    """The input of one task: pieces of segments, and the spool to read them from."""
 
     spool: SpoolReader
     pieces: tuple[SpoolPiece, ...]
     columns: Columns
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Give the events; the same ones whenever and wherever it is called."""
+        """Return the events; every call, on any machine, returns the same ones."""
         try:
             yield from resize(self.columns.read(self.spool, self.pieces))
         except LumberjackError as error:
@@ -80,7 +80,7 @@ class LumberjackPartition(InputPartition):
 
 @dataclass(frozen=True)
 class Shares:
-    """How events are divided into partitions."""
+    """The size and number of partitions into which events are divided."""
 
     target_bytes: int = _TARGET_BYTES
     min_partitions: int = 1
@@ -94,7 +94,7 @@ class Shares:
         )
 
     def divide(self, spool: SpoolReader, start: Position, until: Position | None) -> list[tuple[SpoolPiece, ...]]:
-        """Divide what lies between two positions into pieces for each task."""
+        """Divide the events between two positions into the pieces of each task."""
         size = sum(piece.bytes for piece in spool.plan(start, until)[0])
         most = max(self.min_partitions, -(-size // self.target_bytes))
         share = max(_LEAST_PIECE, -(-size // most))
@@ -108,7 +108,7 @@ class Shares:
 
 
 def read_spool(options: Options) -> SpoolReader:
-    """Read which spool is meant: a folder, a URI, or ``HOST:PORT`` of the receiver that serves it."""
+    """Return a reader of the spool that the options name: a folder, a URI, or ``HOST:PORT`` of its receiver."""
     target = options.target()
     if is_uri(target):
         return SpoolReader(target, storage=options.storage(target))

@@ -1,12 +1,12 @@
 """The streaming source: the events of a spool in the order in which they were acknowledged.
 
-An offset is a position in the spool, and a count of ticks. Neither changes when query, source or receiver are killed
-and started again, so the events between two offsets are the same for ever.
+An offset is a position in the spool and a count of ticks. Neither changes when the query, the source or the receiver
+is killed and restarted, so the events between two offsets are always the same.
 
-Spark commits a micro-batch when it plans the next one. Whoever has been waiting for that, a sender with ``ack=commit``
-or segments that are to be removed, would wait for ever behind the last events; so an idle source advances by one tick,
-an empty batch, and that commits what was before it. At the end, and when a query is started again, its log of commits
-says the same.
+Spark commits a micro-batch only when it plans the next one. After the last events, a sender with ``ack=commit`` would
+therefore wait indefinitely for its acknowledgement, and segments would never be removed. To prevent this, an idle
+source advances by one tick, which is an empty batch and commits the one before it. When a query stops, and when it
+starts again, the source reads the last commit from the query's log of commits.
 """
 
 import logging
@@ -36,18 +36,18 @@ _LOG = logging.getLogger("penstock.spark")
 
 @dataclass(frozen=True)
 class SpoolOffset:
-    """An offset."""
+    """An offset of the stream."""
 
     spool: str = ""
-    """Which spool; empty: any, from its beginning."""
+    """The ID of the spool; empty for the beginning of any spool."""
     position: Position = field(default_factory=Position)
-    """The next event."""
+    """The position of the next event."""
     tick: int = 0
-    """How often the source was idle."""
+    """How many empty batches an idle source has added."""
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> "SpoolOffset":
-        """Read an offset that Spark has kept."""
+        """Read an offset that Spark has stored."""
         try:
             position = Position(int(offset["segment"]), int(offset["row"]))
             return cls(str(offset["spool"]), position, int(offset["tick"]))
@@ -55,32 +55,32 @@ class SpoolOffset:
             raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
 
     def offset(self) -> dict[str, Any]:
-        """Give it to Spark."""
+        """Return the form that Spark stores."""
         return {"spool": self.spool, "segment": self.position.segment, "row": self.position.row, "tick": self.tick}
 
 
 @dataclass
 class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a spool; with `Listen` it runs the receiver that fills it. Nothing is opened before the first offset."""
+    """Follows a spool; with `Listen` it also runs the receiver. Nothing is opened before Spark asks for an offset."""
 
     spool: SpoolReader | None
     columns: Columns
     shares: Shares
     listen: Listen | None = None
     name: str | None = None
-    """Under which commits are kept; ``None``: nobody learns of them."""
+    """The name under which the spool records commits; ``None``: they are not recorded."""
     checkpoint: str | None = None
     max_rows: int | None = None
     max_bytes: int | None = None
     _written: Spool | None = field(default=None, init=False)
     _close: Callable[[], None] | None = field(default=None, init=False)
     _until: Position | None = field(default=None, init=False)
-    """Events beyond these are not there, for the trigger availableNow."""
+    """The position at which the trigger availableNow stops."""
     _committed: Position = field(default_factory=Position, init=False)
 
     @classmethod
     def of(cls, given: dict[str, str], schema: StructType) -> "LumberjackStreamReader":
-        """Read the options. Nothing is opened but the file of the read key."""
+        """Create the reader from the options. Only the read key's file is opened."""
         options = Options(given, "source", "lumberjack")
         listen = Listen.read(options)
         spool = None if listen is not None else read_spool(options)
@@ -98,15 +98,15 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return cls(spool, columns, shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Give the beginning of the spool, whichever it is."""
+        """Return the offset of the beginning of any spool."""
         return SpoolOffset().offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Give what the options say; where both limits are set, `latestOffset` minds the other one too."""
+        """Return the limit set by the options; if both are set, `latestOffset` applies the other one as well."""
         return default_limit(self.max_rows, self.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Say how far the next micro-batch reads."""
+        """Return the offset up to which the next micro-batch reads."""
         rows, size = budget(limit, self.max_bytes, "lumberjack")
         first = SpoolOffset.of(start)
 
@@ -122,7 +122,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._tried(advance)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Say what there is, for the progress of the query."""
+        """Return the offset of the newest data, for the progress of the query."""
 
         def report() -> dict[str, Any]:
             spool = self._open()
@@ -131,11 +131,11 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._tried(report)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read no further than what is there now."""
+        """Limit the query to the events that are stored now."""
         self._until = self._tried(lambda: self._open().end(self._committed))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LumberjackPartition]:
-        """Divide what lies between two offsets."""
+        """Divide the events between two offsets into partitions."""
         first, last = SpoolOffset.of(start), SpoolOffset.of(end)
 
         def divide() -> list[LumberjackPartition]:
@@ -149,17 +149,17 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._tried(divide)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the events of a partition, on an executor."""
+        """Return the events of a partition, on an executor."""
         if not isinstance(partition, LumberjackPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         return partition.read()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Take a micro-batch for done: acknowledge its events, if they wait for it, and remove what nobody needs."""
+        """Commit a micro-batch; with ``ack=commit`` its events are acknowledged, and unneeded segments are removed."""
         self._tried(lambda: self._commit(SpoolOffset.of(end).position))
 
     def stop(self) -> None:
-        """Commit what the query has committed, and take no more."""
+        """Commit the last batch in the query's log of commits, and close the receiver."""
         if self._close is not None:
             try:
                 self._commit_log()
@@ -176,12 +176,12 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._written, serve = self.listen.open_spool(secrets.token_hex(32))
             self._close = self._written.close
             self._commit_log()
-            # Nobody is let in before what was committed is known: its events are acknowledged at once.
+            # Commits are recorded before the receiver starts, so that their events are acknowledged immediately.
             self.spool, self._close = serve()
         return self.spool
 
     def _known(self, offset: SpoolOffset, spool: SpoolReader) -> SpoolOffset:
-        """Compare an offset's spool with the one that is there; give the offset with its name."""
+        """Check that an offset belongs to this spool; return the offset with the spool's ID."""
         there = spool.id
         if offset.spool not in ("", there):
             raise SparkError(f"the checkpoint has positions of the spool {offset.spool}, and {spool!r} is {there}")
@@ -195,7 +195,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._committed = position
 
     def _commit_log(self) -> None:
-        """Commit what the checkpoint's log of commits says, where the option checkpointLocation tells of it."""
+        """Commit the last batch in the checkpoint's log of commits, if the option checkpointLocation is set."""
         if self.checkpoint is None or self.name is None:
             return
         spool = self._written if self._written is not None else self.spool
@@ -206,7 +206,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         except Error:
             raise
         except (OSError, ValueError) as error:
-            # Nothing is lost: what is not acknowledged is sent again, and left out.
+            # Nothing is lost: senders repeat events that are not acknowledged, and the spool drops duplicates.
             _LOG.warning("the checkpoint %s cannot be read: %s", self.checkpoint, error)
 
     def _tried(self, work: Callable[[], _T]) -> _T:

@@ -1,4 +1,4 @@
-"""The sink: rows that are shipped to Lumberjack receivers."""
+"""The sink: rows that are sent to Lumberjack receivers."""
 
 import base64
 import math
@@ -25,14 +25,14 @@ _EVENT = "event"
 
 @dataclass(frozen=True)
 class Shipped(WriterCommitMessage):
-    """What a task tells the driver: how many events are acknowledged."""
+    """The report of a task to the driver: how many events were acknowledged."""
 
     events: int
 
 
 @dataclass(frozen=True)
 class Shipping:
-    """Where rows are shipped to, and as what."""
+    """The receivers to which rows are sent, and the form in which they are sent."""
 
     hosts: tuple[str, ...]
     fingerprint: str | None = None
@@ -50,7 +50,7 @@ class Shipping:
 
     @classmethod
     def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "Shipping":
-        """Check options and columns, on the driver."""
+        """Read and check options and columns, on the driver."""
         if overwrite:
             raise SparkError("the lumberjack sink only appends: use mode('append'), and outputMode('append')")
         hosts = tuple(host.strip() for host in options.target().split(","))
@@ -84,7 +84,7 @@ class Shipping:
         return shipping
 
     def check(self) -> None:
-        """Refuse what no task could send with: nobody to trust, or too many."""
+        """Reject options with which no task could send: no way to trust the receiver, or more than one."""
         if (self.fingerprint is not None) + (self.ca is not None) + self.system_ca > 1:
             raise SparkError("the lumberjack sink trusts by one of the options fingerprint, ca and system_ca")
         try:
@@ -99,7 +99,7 @@ class Shipping:
             raise SparkError(f"the lumberjack sink: {error}") from None
 
     def ship(self, batches: Iterable[pa.RecordBatch]) -> Shipped:
-        """Send rows, and wait until all of them are acknowledged."""
+        """Send rows and wait until all of them are acknowledged."""
         try:
             with Sender(
                 self.hosts,
@@ -135,7 +135,7 @@ class Shipping:
 
 
 def _plain(value: Any) -> Any:
-    """Give what JSON has for a value of Spark: times as RFC 3339, bytes in base64."""
+    """Return the JSON form of a Spark value: times in ISO 8601, bytes in base64, all others as strings."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -144,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Give the text of a pair."""
+    """Return the text of a value for a pair of strings."""
     if isinstance(value, str):
         return value
     plain = value if isinstance(value, int | float | dict | list) else _plain(value)
@@ -155,37 +155,37 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class LumberjackWriter(DataSourceArrowWriter):
-    """Ships the rows of a job; a task that is run again ships its rows again."""
+    """Sends the rows of a job; a task that runs again sends its rows again."""
 
     shipping: Shipping
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "LumberjackWriter":
-        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        """Create the writer from the options; invalid ones raise an error here, before any task runs."""
         return cls(Shipping.read(Options(options, "sink", "lumberjack"), schema, overwrite=overwrite))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Shipped:
-        """Ship the rows of a partition."""
+        """Send the rows of a partition."""
         return self.shipping.ship(iterator)
 
 
 @dataclass(frozen=True)
 class LumberjackStreamWriter(DataSourceStreamArrowWriter):
-    """Ships the rows of each micro-batch; one that is run again ships its rows again."""
+    """Sends the rows of each micro-batch; one that runs again sends its rows again."""
 
     shipping: Shipping
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "LumberjackStreamWriter":
-        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        """Create the writer from the options; invalid ones raise an error here, before any task runs."""
         return cls(Shipping.read(Options(options, "sink", "lumberjack"), schema, overwrite=overwrite))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Shipped:
-        """Ship the rows of a partition."""
+        """Send the rows of a partition."""
         return self.shipping.ship(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Do nothing: what was acknowledged stays with the receivers."""
+        """Do nothing: the receivers keep acknowledged events."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Do nothing: what was acknowledged stays with the receivers."""
+        """Do nothing: the receivers keep acknowledged events."""

@@ -1,4 +1,4 @@
-"""The data source "pimp": rows for a browser, or whoever else can only poll, and jobs that are read as rows.
+"""The data source "pimp": rows for a browser or another client that can only poll, and jobs that are read as rows.
 
 Example:
     >>> from penstock.pimp import Job
@@ -29,54 +29,59 @@ __all__ = ["PimpDataSource", "stop_when_cancelled"]
 
 @dataclass(frozen=True)
 class PimpDataSource(DataSource):
-    """``format("pimp")``, once ``penstock.spark.register(spark)`` was called.
+    """The data source of ``format("pimp")``, after ``penstock.spark.register(spark)``.
 
     Options of both sides:
-        address: The job's URL, ``BUFFER/pimp/{jobId}``; or what ``load``, ``save`` and ``start`` are given.
-        key: The writeKey; better from ``key_file``, a file of the driver, or PENSTOCK_KEY in its environment.
-        read_key: The readKey, where the job has one.
-        fingerprint, ca, system_ca: One of them, to trust the buffer; by default what the system trusts.
-        cert, cert_key: Our own certificate (PEM) and the file with its key.
-        allowed_hosts: The hosts that may be asked, with commas; to be given where the URL comes from outside.
+        address: The job's URL, ``BUFFER/pimp/{jobId}``; the same as the argument of ``load``, ``save`` and ``start``.
+        key: The writeKey; preferably not as an option but in ``key_file``, a file on the driver, or in PENSTOCK_KEY in
+            the driver's environment.
+        read_key: The readKey, if the job has one.
+        fingerprint, ca, system_ca: How to trust the buffer; at most one of them, by default what the system trusts.
+        cert, cert_key: The client's own certificate (PEM) and the file with its private key.
+        allowed_hosts: The hosts that may be contacted, separated by commas; set it if the URL is untrusted input.
 
     Options of the sink:
-        jobs: ``query``: all rows go into the job, in the order of the partitions, when they are there. ``partition``:
-            each partition is written as it is computed into a job of its own, and the job gets a line of JSON for each.
-        rows: ``jsonl``: each row a line of JSON; or ``ipc``, a stream of Arrow, which is no sink of a stream.
-        chunkBytes: Bytes of a chunk of a partition's own job: 65,536; a reader sees them as they fill.
-        chunksPerBatch: Chunks that a micro-batch takes of the job, full or not: 8, so 2 MiB; the job has 4,095.
+        jobs: ``query`` (default): all rows are written into the job, in the order of the partitions, once all are
+            computed. ``partition``: each partition is written, while it is computed, into its own job, and a line of
+            JSON for each of these is written into the job.
+        rows: ``jsonl`` (default): a line of JSON for each row. ``ipc``: an Arrow stream; a streaming query accepts it
+            only with ``jobs=partition``.
+        chunkBytes: Bytes in a chunk of a partition's own job, 65,536 by default; readers see a chunk when it is full.
+        chunksPerBatch: How many chunks of the job each micro-batch occupies, full or not; 8 by default, which hold
+            2 MiB. A job has 4,095 chunks for rows.
 
-    A source gives the columns of a stream of Arrow; of lines, ``value`` as a string, or the columns of the schema it is
-    given; of anything else, ``value``, the payload as one row. A job that lists others is read as these, each a task.
+    A source returns the columns of an Arrow stream; for lines, ``value`` as a string, or the columns of the given
+    schema; for any other content, ``value``, with the whole payload in one row. If a job lists other jobs, these are
+    read, each by one task.
     """
 
     options: MutableMapping[str, str]
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name to pass to ``format``."""
         return "pimp"
 
     def schema(self) -> StructType:
-        """Ask the job what it is."""
+        """Ask the buffer for the job's columns."""
         from penstock.spark.pimp.reader import PimpReader
 
         return PimpReader.schema_of(dict(self.options))
 
     def reader(self, schema: StructType) -> "PimpReader":
-        """Read the options; the job is read on the executors."""
+        """Check the options and return a reader; the job is read on the executors."""
         from penstock.spark.pimp.reader import PimpReader
 
         return PimpReader.of(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "PimpWriter":
-        """Check the options; nothing is asked yet."""
+        """Check the options, create the job if needed and write its metadata."""
         from penstock.spark.pimp.writer import PimpWriter
 
         return PimpWriter.of(dict(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "PimpStreamWriter":  # noqa: N802 - Spark's
-        """Check the options; nothing is asked yet."""
+        """Check the options, create the job if needed and write its metadata."""
         from penstock.spark.pimp.stream_writer import PimpStreamWriter
 
         return PimpStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""Lines of JSON as rows: what `penstock.pimp` makes of batches, the other way round."""
+"""Convert lines of JSON into rows: the reverse of what `penstock.pimp` does with batches."""
 
 import base64
 import datetime
@@ -19,14 +19,14 @@ _BLOCK = 1 << 20
 
 
 def rows(lines: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give the rows of whole lines. Fields that the schema does not name are left out, those that are missing are null.
+    """Return the rows of whole lines. Fields that are not in the schema are omitted; missing fields are null.
 
     Raises:
-        SparkError: A line is no object, or a value is none of its column's type.
+        SparkError: A line is not an object, or a value does not have its column's type.
     """
     try:
         if all(_is_plain(field.type) for field in schema):
-            # A row that is larger than a block could not be read.
+            # Arrow cannot read a row that is larger than a block.
             read = pyarrow.json.ReadOptions(block_size=max(_BLOCK, len(lines) + 1))
             parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
             table = pyarrow.json.read_json(io.BytesIO(lines), read_options=read, parse_options=parse)
@@ -42,7 +42,7 @@ def rows(lines: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Say whether JSON has values of this type itself."""
+    """Return whether Arrow's JSON reader can read values of this type directly."""
     if pa.types.is_list(kind):
         return _is_plain(kind.value_type)
     if pa.types.is_struct(kind):
@@ -61,7 +61,7 @@ _MAKERS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any], object]]] = [
 
 
 def _made(value: Any, kind: pa.DataType) -> object:
-    """Make a value of what JSON has."""
+    """Convert a JSON value to a value of an Arrow type."""
     if value is None:
         return None
     if pa.types.is_map(kind):

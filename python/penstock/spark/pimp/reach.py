@@ -1,4 +1,4 @@
-"""How the data source reaches a job, and the jobs of its partitions."""
+"""Access to a job, and to the jobs of its partitions."""
 
 import hmac
 import os
@@ -18,14 +18,14 @@ from penstock.spark._options import Options
 __all__ = ["LISTS", "Target", "own_job", "read_job", "take_over_job"]
 
 LISTS = {"penstock": "partitions"}
-"""What the metadata of a job says that lists others."""
+"""The metadata of a job that lists other jobs."""
 
 
 def read_job(options: Options, *, writes: bool) -> Job:
-    """Read which job it is, with its keys, and whom to trust.
+    """Return the job that the options name, with its keys and the trust in its buffer.
 
     Raises:
-        SparkError: Where the URL is none that may be asked, or a key is missing.
+        SparkError: The URL is invalid or not allowed, or the writeKey is missing.
     """
     options.check_together("cert", "cert_key")
     hosts = options.text("allowed_hosts")
@@ -50,7 +50,7 @@ def read_job(options: Options, *, writes: bool) -> Job:
             cert_key=options.file("cert_key"),
             allowed_hosts=None if hosts is None else [host.strip() for host in hosts.split(",")],
         )
-        # What is wrong with it is an error of the driver's.
+        # The URL is checked here so that an invalid one raises an error on the driver.
         _ = job.url
     except PimpError as error:
         raise SparkError(f"the pimp {options.what}: {error}", "io") from error
@@ -59,7 +59,7 @@ def read_job(options: Options, *, writes: bool) -> Job:
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows go, and as what."""
+    """The job to which rows are written, and the form in which they are written."""
 
     job: Job
     jobs: Literal["query", "partition"]
@@ -70,7 +70,7 @@ class Target:
 
     @classmethod
     def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "Target":
-        """Check the options, on the driver."""
+        """Read and check the options, on the driver."""
         if overwrite:
             raise SparkError("the pimp sink only appends: use mode('append'), and outputMode('append')")
         if not schema.fields:
@@ -88,7 +88,7 @@ class Target:
 
 
 def own_job(job: Job, name: str) -> Job:
-    """Name a job that belongs to another: the same in each attempt, and known to nobody without the key."""
+    """Return a job that belongs to another: its ID is the same in each attempt, and secret without the key."""
     digest = hmac.digest(_key(job).encode(), f"{job.id}/{name}".encode(), sha256)
     base = job.url.removesuffix(job.id)
     other = job.with_key(None)
@@ -97,9 +97,9 @@ def own_job(job: Job, name: str) -> Job:
 
 
 def take_over_job(job: Job, secret: Job) -> Job:
-    """Make a partition's job, or take it over from an attempt that came before, which then writes no more.
+    """Create a partition's job, or take it over from an earlier attempt, which can then no longer write.
 
-    Each attempt has a key of its own, which the generation says; so whoever has the job's key can go on.
+    Each attempt has its own key, derived from the generation, so any attempt that has the main job's key can continue.
     """
     first = job.with_key(_generation_key(secret, job, 1))
     try:
@@ -108,7 +108,7 @@ def take_over_job(job: Job, secret: Job) -> Job:
     except PimpError as error:
         if error.code != "CONFLICT":
             raise
-    # An attempt that is lost may be taking it over as well: then its generation counts, and once more.
+    # A lost attempt may take the job over at the same time; then retry with its generation.
     for _ in range(8):
         etag = first.status().etag or ""
         number = etag.strip('"')

@@ -1,4 +1,4 @@
-"""The source: a job that is read as rows, and a job that lists others with all of them."""
+"""The source: a job that is read as rows, or, if it lists other jobs, the rows of all of these."""
 
 import json
 from collections.abc import Iterator
@@ -27,21 +27,21 @@ _VALUE = "value"
 
 @dataclass(frozen=True)
 class PimpPartition(InputPartition):
-    """What one task of Spark reads: a job."""
+    """The input of one Spark task: a job."""
 
     job: Job
 
 
 @dataclass(frozen=True)
 class PimpReader(DataSourceReader):
-    """Reads a job, or those that it lists, each in a task. It holds options only."""
+    """Reads a job, or the jobs that it lists, each in one task; it holds only options."""
 
     job: Job
     schema: StructType
 
     @classmethod
     def of(cls, given: dict[str, str], schema: StructType) -> "PimpReader":
-        """Read the options."""
+        """Create the reader from the options."""
         options = Options(given, "source", "pimp")
         job = read_job(options, writes=False)
         options.finish()
@@ -49,7 +49,7 @@ class PimpReader(DataSourceReader):
 
     @classmethod
     def schema_of(cls, given: dict[str, str]) -> StructType:
-        """Ask a job for its columns: those of a stream of Arrow, else ``value``."""
+        """Return the columns of a job: those of its Arrow stream, else ``value``."""
         try:
             job = _parts(cls.of(given, StructType()).job)[0]
             consumer = job.consumer()
@@ -61,20 +61,20 @@ class PimpReader(DataSourceReader):
         return StructType([StructField(_VALUE, StringType() if kind in _LINES else BinaryType())])
 
     def partitions(self) -> list[PimpPartition]:
-        """Give a task for each job."""
+        """Return one partition for each job."""
         try:
             return [PimpPartition(job) for job in _parts(self.job)]
         except PimpError as error:
             raise SparkError(f"{self.job!r} cannot be read: {error}", "io") from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a job."""
+        """Return the rows of a job."""
         if not isinstance(partition, PimpPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         consumer = partition.job.consumer()
         kind, arrow = _essence(consumer.metadata), to_arrow_schema(self.schema, timezone="UTC")
         if kind == _ARROW:
-            # Zones of time have several names.
+            # The cast is needed because one time zone may have several names.
             return resize(batch.select(arrow.names).cast(arrow) for batch in consumer.batches())
         if kind not in _LINES:
             return iter([_one(consumer.read(), self.schema)])
@@ -86,7 +86,7 @@ def _essence(metadata: Metadata) -> str:
 
 
 def _parts(job: Job) -> list[Job]:
-    """Give the jobs that a job lists; itself where it lists none."""
+    """Return the jobs that a job lists; only the job itself if it is not a list."""
     consumer = job.consumer()
     if consumer.metadata.meta != LISTS:
         return [job]
@@ -97,7 +97,7 @@ def _parts(job: Job) -> list[Job]:
             part._url = str(json.loads(line)["url"])
         except (ValueError, LookupError, TypeError) as error:
             raise SparkError(f"{job!r} lists what is no job: {error}", "malformed") from error
-        # It comes from outside: it may be no other buffer's.
+        # The list is untrusted input, and the keys must not be sent to another buffer.
         if part.url.removesuffix(part.id) != job.url.removesuffix(job.id):
             raise SparkError(f"{job!r} lists a job of another buffer")
         parts.append(part)
@@ -113,7 +113,7 @@ def _one(payload: bytes, schema: StructType) -> pa.RecordBatch:
 
 
 def _lines(consumer: Consumer, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Give rows as whole lines come."""
+    """Yield rows as soon as whole lines have arrived."""
     whole = schema.fieldNames() == [_VALUE] and schema[_VALUE].dataType == StringType()
     arrow = to_arrow_schema(schema, timezone="UTC")
     rest = b""
@@ -128,7 +128,7 @@ def _parsed(lines: bytes, arrow: pa.Schema, whole: bool) -> Iterator[pa.RecordBa
     if not lines.strip():
         return
     if whole:
-        # A line ends with a newline and with nothing else.
+        # Only a newline ends a line; splitlines() would also split at other characters.
         values = [line for line in lines.decode().split("\n") if line]
         yield pa.RecordBatch.from_arrays([column(values, arrow.field(0).type)], schema=arrow)
         return

@@ -1,8 +1,8 @@
-"""The sink of a stream: each micro-batch has its place in the job, so that it is there once, however often it is run.
+"""The sink of a stream: each micro-batch has its place in the job, so it is written once even if it runs again.
 
-A micro-batch takes as many chunks as every other one, full or not. Chunk 0 is the metadata, micro-batch N has the
-chunks from 1 + N * chunksPerBatch on. The buffer takes each index once, so a micro-batch that is committed again
-changes nothing.
+Every micro-batch occupies the same number of chunks, full or not. Chunk 0 is the metadata, and the chunks of
+micro-batch N start at 1 + N * chunksPerBatch. The buffer stores each index once, so a micro-batch that is committed
+again changes nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ class PimpStreamWriter(DataSourceStreamArrowWriter):
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "PimpStreamWriter":
-        """Make it of the options; what is wrong with them is an error before any task runs."""
+        """Create the writer and, if needed, the job; invalid options raise an error before any task runs."""
         target = Target.read(Options(options, "sink", "pimp"), schema, overwrite=overwrite)
         if target.rows == "ipc" and target.jobs == "query":
             raise SparkError("the pimp sink of a stream has rows=jsonl: micro-batches are appended; or jobs=partition")
@@ -40,14 +40,14 @@ class PimpStreamWriter(DataSourceStreamArrowWriter):
         return cls(target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Take the rows of a partition of a micro-batch."""
+        """Collect the rows of a partition of a micro-batch, or write them into the partition's job."""
         if self.target.jobs == "query":
             return rows_of(self.target, iterator)
         name = f"{micro_batch('pimp')}/{partition_id()}"
         return write_partition(self.target, name, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Append what the micro-batch has."""
+        """Append the rows of the micro-batch, or the list of its partitions' jobs, to the job."""
         parts, job = written(messages), self.target.job
         listed = self.target.jobs == "partition"
         text = index_of(parts) if listed else b"".join(each.payload for each in parts).decode()
@@ -66,14 +66,14 @@ class PimpStreamWriter(DataSourceStreamArrowWriter):
             raise PimpError("the consumer has cancelled the job", "io", "CANCELLED")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """End a job that nobody wants any more. Else the micro-batch may be run again, and has its place."""
+        """Finish the job if it is cancelled; otherwise do nothing, because the micro-batch may run again."""
         job = self.target.job
         if job.status().cancelled:
             job.finish("cancelled by the consumer")
 
 
 def _cut(text: str) -> list[str]:
-    """Cut a text into values, none of which splits a code point."""
+    """Split a text into chunks without splitting a code point."""
     data, values, at = text.encode(), [], 0
     while at < len(data):
         end = min(at + _VALUE, len(data))

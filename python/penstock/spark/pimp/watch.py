@@ -1,4 +1,4 @@
-"""Who writes a job learns that nobody wants it any more: the tasks of Spark, and the driver whose query runs them."""
+"""Stop writing a job that its consumer has cancelled: in Spark's tasks, and on the driver that runs their query."""
 
 import signal
 import threading
@@ -29,7 +29,7 @@ def _cancelled() -> PimpError:
 
 
 class _Asking(ABC):
-    """Asks once a second, in a thread of its own, whether anybody still wants a job, until nobody does or it ends."""
+    """Polls a job once a second, in its own thread, until the job is cancelled, is lost, or ends."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -43,7 +43,7 @@ class _Asking(ABC):
                 status = self._job.status()
                 if not status.cancelled:
                     if status.state in {"COMPLETED", "FAILED"}:
-                        # What has ended is cancelled by nobody, and may be gone long before the block ends.
+                        # A job that has ended cannot be cancelled, and it may expire long before the block ends.
                         return
                     continue
                 error = _cancelled()
@@ -54,48 +54,49 @@ class _Asking(ABC):
 
     @abstractmethod
     def _learn(self, error: PimpError) -> None:
-        """Nobody wants the job any more, and why."""
+        """Handle the error that says why the job is no longer needed."""
 
 
 class Watch(_Asking):
     """Watches a job while the task that writes it is within the block.
 
-    A batch may be long in coming: then what waits for it is interrupted, by a `PimpError` with the code CANCELLED.
+    If the job is cancelled while the task waits for a batch, the wait is interrupted by a `PimpError` with the code
+    CANCELLED.
     """
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._waiter = threading.get_ident()
-        # Only the main thread, which tasks of Spark run in, can be interrupted; another learns it with its next batch.
+        # Only the main thread can be interrupted, and Spark runs tasks in it; other threads notice at the next batch.
         self._interrupts = threading.current_thread() is threading.main_thread()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Ask for the first time, here and now."""
+        """Check the job for the first time, synchronously, and start the thread."""
         if self._job.status().cancelled:
             raise _cancelled()
         if self._interrupts:
-            # It stays: a signal that comes late finds nobody who watches, and does nothing.
+            # The handler stays installed: a late signal finds no watch in the list and does nothing.
             signal.signal(_SIGNAL, _interrupt)
             _watching.append(self)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ask no more."""
+        """Stop polling."""
         with self._lock:
             self._over.set()
         if self._interrupts:
             _watching.remove(self)
 
     def each(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass batches on."""
+        """Yield the batches; raise if the job was cancelled."""
         for batch in batches:
             self.check()
             yield batch
 
     def check(self) -> None:
-        """Raise what was learnt."""
+        """Raise the error that the thread has found, if any."""
         if self._error is not None:
             raise self._error
 
@@ -117,7 +118,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 @dataclass(frozen=True)
 class _Tag:
-    """A tag of what this thread has Spark run, by which another thread can interrupt it."""
+    """Functions that tag the queries of this thread, so that another thread can interrupt them."""
 
     add: Callable[[str], None]
     remove: Callable[[str], None]
@@ -125,16 +126,16 @@ class _Tag:
 
     @classmethod
     def of(cls, spark: "SparkSession") -> "_Tag":
-        # A session of Spark Connect is of another class, whose module cannot be imported without grpcio.
+        # Compared by name: the module of the Spark Connect session cannot be imported without grpcio.
         if type(spark).__module__.startswith("pyspark.sql.connect."):
             return cls(spark.addTag, spark.removeTag, spark.interruptTag)
-        # Each thread of a classic session knows its own tags only, so there spark.interruptTag finds none of another.
+        # In a classic session each thread knows only its own tags, so spark.interruptTag misses those of others.
         context = spark.sparkContext
         return cls(context.addJobTag, context.removeJobTag, context.cancelJobsWithTag)
 
 
 class _Stopping(_Asking):
-    """Interrupts what Spark runs for a thread, once nobody wants the job."""
+    """Interrupts the queries of a thread once the job is cancelled or lost."""
 
     def __init__(self, spark: "SparkSession", job: Job) -> None:
         super().__init__(job)
@@ -154,15 +155,15 @@ class _Stopping(_Asking):
 
     def _learn(self, error: PimpError) -> None:
         self._error = error
-        # Again and again: a query may be about to begin, or another one come behind it.
+        # Repeated, because a query may be about to start, or another one may follow it.
         while not self._over.is_set():
-            # Whoever waits for the query is told by Spark itself that its driver cannot be reached.
+            # Errors are ignored: the thread that waits for the query gets them from Spark itself.
             with suppress(Exception):
                 self._spark.interrupt(self._tag)
             self._over.wait(_ASK_SECONDS)
 
     def why(self) -> PimpError | None:
-        """Say why something failed, if it is that nobody wants the job: tasks may learn it before this thread does."""
+        """Return the job's error if it is the cause of a failure; tasks may notice a cancellation first."""
         if self._error is None:
             with suppress(PimpError):
                 if self._job.status(_LAST_SECONDS).cancelled:
@@ -170,7 +171,7 @@ class _Stopping(_Asking):
         return self._error
 
     def end(self) -> None:
-        """End the job, where that is ours to do: the sink that was stopped may not have come to it."""
+        """Finish the job if its writeKey is known, because the sink may have been stopped before it could."""
         with suppress(PimpError):
             if self._job.key is not None:
                 self._job.finish("cancelled by the consumer", _LAST_SECONDS)
@@ -178,21 +179,22 @@ class _Stopping(_Asking):
 
 @contextmanager
 def stop_when_cancelled(spark: "SparkSession", job: Job) -> Iterator[None]:
-    """Have Spark stop the queries that the block runs, within seconds, once the job's consumer has cancelled it.
+    """Stop the queries that run within the block, within seconds, once the job's consumer has cancelled the job.
 
-    The tasks that write a job learn that by themselves, but Spark ends one that waits for rows when many have come:
-    behind a slow UDF in Python that takes minutes. This asks from the driver, once a second, and interrupts what this
-    thread runs within the block; other queries of the session go on.
+    The tasks that write a job notice a cancellation themselves, but Spark ends a task that waits for rows only after
+    many rows have arrived, which takes minutes if a slow Python UDF computes them. This context manager polls the job
+    from the driver once a second and interrupts the queries that this thread runs within the block; other queries of
+    the session continue.
 
     Args:
-        spark: The session, classic or of Spark Connect.
-        job: The job, which must be there (`Job.create`, `Job.ensure`), with its writeKey; with a readKey alone the
-            queries are stopped too, and readers hear of the end as late as the sink comes to say it.
+        spark: The session, classic or Spark Connect.
+        job: The job, which must exist (`Job.create`, `Job.ensure`), with its writeKey. With only a readKey the queries
+            are stopped too, but readers see the end of the job only when the sink ends it.
 
     Raises:
-        PimpError: With the code CANCELLED, in the place of what Spark raised; when the block is entered, if the job is
-            cancelled already or cannot be asked for. Where the job is lost meanwhile (NOT_FOUND, EXPIRED, a buffer
-            that cannot be reached) the queries are stopped as well, and it is that error.
+        PimpError: With the code CANCELLED, in place of the exception that Spark raised. Raised on entering the block if
+            the job is already cancelled or its status cannot be read. If the job is lost later (NOT_FOUND, EXPIRED, or
+            an unreachable buffer), the queries are stopped as well, and that error is raised.
 
     >>> from penstock.pimp import Buffer, Job
     >>> from penstock.spark import stop_when_cancelled

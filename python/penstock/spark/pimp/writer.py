@@ -1,9 +1,10 @@
 """The sink of a query: rows that become a job, or a job for each partition.
 
-A task may be run again, or twice at once. Into the job of a query the driver writes, when all partitions are there. The
-job of a partition has an ID that its place says, chunks whose bounds its rows alone say, and is taken over by each
-attempt: the buffer takes each chunk once, from whom it came first, and refuses an attempt that is no longer the
-last. Where an attempt computes other rows than the one before, its sender finds them there and fails the job.
+A task may run again, or twice at once. The job of a query is written by the driver, once all partitions are computed.
+The job of a partition has an ID derived from its position and chunks whose bounds depend only on its rows, and each
+attempt takes it over: the buffer stores each chunk once, from the first attempt that sends it, and rejects every
+attempt but the latest. If an attempt computes other rows than an earlier one, its sender notices the difference and
+fails the job.
 """
 
 import io
@@ -43,28 +44,28 @@ _LINES = "application/x-ndjson"
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver: its rows, or the job that has them."""
+    """The report of a task to the driver: its rows, or the job that contains them."""
 
     partition: int
     rows: int
     size: int
-    """Bytes of the rows."""
+    """The size of the rows in bytes."""
     payload: bytes = b""
-    """The rows themselves, where the driver writes them."""
+    """The rows themselves, if the driver writes them."""
     url: str | None = None
-    """The job of the partition, where it has one."""
+    """The URL of the partition's job, if it has one."""
 
 
 def partition_id() -> int:
-    """Give the place of this task among those of its job."""
+    """Return the number of this task's partition."""
     context = TaskContext.get()
     return context.partitionId() if context else 0
 
 
 def rows_of(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Keep the rows of a partition for the driver; no more of them than a job has."""
+    """Collect the rows of a partition for the driver, at most 50 MiB."""
     out, rows, arrow = io.BytesIO(), 0, to_arrow_schema(target.columns, timezone="UTC")
-    # What has no rows has columns.
+    # The schema is written even if there are no rows.
     writer = pa.ipc.new_stream(out, arrow) if target.rows == "ipc" else None
     with Watch(target.job) as watch:
         for batch in watch.each(batches):
@@ -85,7 +86,7 @@ def rows_of(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
 
 
 def write_partition(target: Target, name: str, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Write the rows of a partition into a job of its own, as they come."""
+    """Write the rows of a partition into its own job while they are computed."""
     job, rows = take_over_job(own_job(target.job, name), target.job), 0
     arrow = to_arrow_schema(target.columns, timezone="UTC")
 
@@ -101,20 +102,20 @@ def write_partition(target: Target, name: str, batches: Iterable[pa.RecordBatch]
         arrow=target.rows,
         chunk_bytes=target.chunk_bytes,
         max_chunks_per_batch=1,
-        # What goes when must not depend on the time: an attempt that comes later has the same chunks.
+        # Chunks must not depend on timing, so that a later attempt writes the same ones.
         flush_interval=None,
     )
     with Watch(target.job) as watch:
-        # What has no rows has columns.
+        # The schema is sent even if there are no rows.
         sender.send(pa.RecordBatchReader.from_batches(arrow, []))
         sender.send(counted(watch))
-        # A task that fails leaves the job as it is, for the next attempt.
+        # A task that fails does not finish the job: the next attempt continues it.
         sender.finish()
     return Written(partition_id(), rows, sender.bytes_written, url=job.url)
 
 
 def index_of(messages: Iterable[Written]) -> str:
-    """Give the lines that list jobs."""
+    """Return the lines of JSON that list the partitions' jobs."""
     fields = [
         {"partition": each.partition, "url": each.url, "rows": each.rows, "bytes": each.size} for each in messages
     ]
@@ -122,31 +123,31 @@ def index_of(messages: Iterable[Written]) -> str:
 
 
 def written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """Give what tasks have told, in the order of the partitions."""
+    """Return the reports of the tasks in the order of the partitions."""
     return sorted((each for each in messages if isinstance(each, Written)), key=lambda each: each.partition)
 
 
 @dataclass(frozen=True)
 class PimpWriter(DataSourceArrowWriter):
-    """Writes the rows of a query. Spark makes one on the driver and hands copies of it to the tasks."""
+    """Writes the rows of a query. Spark creates one on the driver and sends copies of it to the tasks."""
 
     target: Target
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "PimpWriter":
-        """Make it of the options, and the job if need be; what is wrong with them is an error before any task runs."""
+        """Create the writer and, if needed, the job; invalid options raise an error before any task runs."""
         target = Target.read(Options(options, "sink", "pimp"), schema, overwrite=overwrite)
         begin(target)
         return cls(target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Take the rows of a partition."""
+        """Collect the rows of a partition, or write them into the partition's job."""
         if self.target.jobs == "query":
             return rows_of(self.target, iterator)
         return write_partition(self.target, str(partition_id()), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write the job: the rows, or the list of the partitions' jobs."""
+        """Write the rows, or the list of the partitions' jobs, into the job."""
         parts, job = written(messages), self.target.job
         if self.target.jobs == "partition":
             with job.sender(content_type=_LINES, encoding="identity", meta=LISTS) as sender:
@@ -161,15 +162,15 @@ class PimpWriter(DataSourceArrowWriter):
                     sender.send(pa.ipc.open_stream(each.payload))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
-        """Tell readers that there will be nothing."""
+        """Fail the job, so that readers learn that no rows will follow."""
         fail(self.target.job, "the query of Spark has failed")
 
 
 def begin(target: Target) -> None:
-    """Make a job if need be, and write its chunk 0: readers are told at once what it will be (section 8).
+    """Create the job if needed and write its chunk 0, so that readers know its content type (PIMP, section 8).
 
     Raises:
-        SparkError: The buffer cannot be reached, or has refused it.
+        SparkError: The buffer cannot be reached, or rejects the job.
     """
     binary = target.rows == "ipc" and target.jobs == "query"
     fields: dict[str, object] = {
@@ -178,20 +179,20 @@ def begin(target: Target) -> None:
     }
     if target.jobs == "partition":
         fields["meta"] = LISTS
-    # Of a copy, which is closed again: this one goes to the tasks.
+    # A copy makes the connection, because target.job itself is pickled for the tasks.
     job = target.job.with_key(target.job.key)
     try:
         job.ensure()
-        # Where it is there already nothing changes; where that is another one, the sender finds it.
+        # An existing chunk 0 stays as it is; if its content differs, the sender notices later.
         job._native.write_chunks(key_of(job), [(0, json.dumps(fields))], False, None, None)
     except PimpError as error:
         raise SparkError(f"{job!r} cannot be made: {error}", "io") from error
 
 
 def fail(job: Job, why: str) -> None:
-    """Fail a job, unless it has ended."""
+    """Fail a job unless it has ended; ignore errors."""
     try:
         job.sender(content_type=_LINES).fail(why, timeout=10.0)
     except PimpError:
-        # The reason why the query failed is the one that counts.
+        # This error must not hide the reason why the query failed.
         return

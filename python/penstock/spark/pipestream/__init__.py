@@ -1,7 +1,7 @@
 """The data source "pipestream": rows that become entities of a PipeStream server, and a sink's entities as rows.
 
-What is written is sent, each task's rows in a session of its own. What is read is what a sink has kept of closed
-sessions: in its folder, or through the server that keeps it.
+A write sends the rows of each task in a session of its own. A read returns what a sink has stored of closed sessions,
+from the sink's folder or object store, or through the server that stores it.
 
 Example:
     >>> from penstock.spark import local_session
@@ -32,66 +32,72 @@ __all__ = ["PipeStreamDataSource"]
 
 @dataclass(frozen=True)
 class PipeStreamDataSource(DataSource):
-    """``format("pipestream")``, once ``penstock.spark.register(spark)`` was called.
+    """The data source of ``format("pipestream")``, after ``penstock.spark.register(spark)``.
 
-    Options, of the sink as of the source:
-        address: ``HOST:PORT`` of a PipeStream server; or what ``save``, ``start`` and ``load`` are given.
-        fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it, to trust just this one.
+    Options of both the sink and the source:
+        address: ``HOST:PORT`` of a PipeStream server, or the URI of a prefix in an object store; a source also accepts
+            the folder of a sink. The same as the argument of ``save``, ``start`` and ``load``.
+        fingerprint: SHA-256 of the server's certificate in hex, as ``serve`` prints it; only this certificate is
+            trusted.
         ca: A file of certificates (PEM) to trust instead; like ``cert`` and ``key`` it is read on the executors.
         system_ca: ``true`` to trust the certificates of the machine instead.
         cert, key: The client's certificate and its private key (PEM files).
+        storage.NAME: Options of an object store.
 
     Options of the sink:
         scopes: ``document``: each run of rows of one document is a scope below a root entity of the document. By
             default, ``none``, every row is an entity of the root scope.
-        policy: What becomes of rows that the server does not take, and of their documents, with ``scopes=document``:
-            ``lenient``, ``quorum:0.8,on-failure=retry,max-retries=5`` and the like, as
-            `penstock.pipestream.CompletionPolicy.parse` reads it. Without one every row counts, and the job fails.
-        atomic: ``false`` to do without a transaction: the rows of a task are readable as soon as it has ended, and once
-            more for each further attempt of it. For servers that are no sinks of penstock.
-        transaction: A name for what a batch writes, 1 to 256 bytes: a job that is run again under the same name fails,
-            and writes nothing a second time. By default each job has its own.
-        transactionSecret, transactionSecretFile: What proves to the sink that a transaction is this job's or stream's:
-            at least 16 bytes, the same whenever it is run again; or a file of the driver with it. By default that of
-            ``PENSTOCK_TRANSACTION_SECRET`` in the driver's environment, else one that is made: for a stream beside its
-            checkpoint, for a job with a ``transaction`` in the driver's state folder.
-        ignoreExtra: ``true`` to leave out columns that the sink does not have.
+        policy: How rows that the server does not accept are handled, and their documents; requires ``scopes=document``.
+            For example ``lenient`` or ``quorum:0.8,on-failure=retry,max-retries=5``, as parsed by
+            `penstock.pipestream.CompletionPolicy.parse`. Without a policy a single such row fails the job.
+        atomic: ``false`` to write without a transaction: the rows of a task become readable when it ends, and again for
+            each further attempt of it. Needed for servers that are not penstock sinks.
+        transaction: A name for what a batch writes, 1 to 256 bytes: a job that runs again under the same name fails and
+            writes nothing a second time. By default each job has its own.
+        transactionSecret, transactionSecretFile: The secret that proves to the sink that a transaction belongs to this
+            job or stream: at least 16 bytes, the same for every run; or a file on the driver that contains it. The
+            default is ``PENSTOCK_TRANSACTION_SECRET`` in the driver's environment, otherwise a generated secret: for a
+            stream it is stored in its checkpoint, for a job with a ``transaction`` in the driver's state folder.
+        ignoreExtra: ``true`` to omit columns that the sink does not have; by default they are an error.
 
-    Columns of the sink: ``content`` (binary, or string as UTF-8), and, each only if you like, ``document``, ``path``
-    (array<string>), ``type`` (content type), ``metadata`` (map<string,string>).
+    Columns of the sink: ``content`` (binary, or string as UTF-8), and, all optional, ``document``, ``path``
+    (array<string>), ``type`` (content type), ``metadata`` (map<string,string>), ``doc_id`` and ``owner`` (struct of
+    ``owner_id``, ``group_id`` and ``scopes``).
+
+    ``docs/spark.md`` lists the options of the source.
     """
 
     options: MutableMapping[str, str]
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """Return the name to pass to ``format``."""
         return "pipestream"
 
     def schema(self) -> StructType:
-        """The columns of a row that is read. Any of them may be chosen by ``schema(...)``."""
+        """Return the columns of a source; ``schema(...)`` may select any of them."""
         return ROW_COLUMNS
 
     def reader(self, schema: StructType) -> "PipeStreamReader":
-        """Read a sink's closed sessions."""
+        """Check options and columns and return a reader of a sink's closed sessions."""
         from penstock.spark.pipestream.reader import PipeStreamReader
 
         return PipeStreamReader.of(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> "PipeStreamStreamReader":  # noqa: N802 - Spark's name
-        """Follow a sink."""
+        """Check options and columns and return a reader that follows a sink."""
         from penstock.spark.pipestream.stream_reader import PipeStreamStreamReader
 
         return PipeStreamStreamReader.of(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "PipeStreamWriter":
-        """Check options and columns; nothing is connected yet."""
+        """Check options and columns; no connection is opened yet."""
         from penstock.spark.pipestream.writer import PipeStreamWriter
 
         return PipeStreamWriter.of(dict(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "PipeStreamStreamWriter":  # noqa: N802 - Spark's
-        """Check options and columns; nothing is connected yet."""
+        """Check options and columns; no connection is opened yet."""
         from penstock.spark.pipestream.stream_writer import PipeStreamStreamWriter
 
         return PipeStreamStreamWriter.of(dict(self.options), schema, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""A server that the source runs itself, on the driver."""
+"""The server that the source runs itself, on the driver."""
 
 import logging
 import secrets
@@ -20,11 +20,11 @@ _LOG = logging.getLogger("penstock.spark")
 
 @dataclass(frozen=True)
 class Listen:
-    """Where it listens, what it keeps, and whom it lets in."""
+    """Options of the server: where it listens, what it stores, and which clients it accepts."""
 
     listen: str
     spool: str
-    """A folder of the driver, or the URI of a prefix in an object store."""
+    """A folder on the driver, or the URI of a prefix in an object store."""
     advertise: str | None = None
     cert: str | None = None
     key: str | None = None
@@ -37,7 +37,7 @@ class Listen:
 
     @classmethod
     def read(cls, options: Options) -> "Listen | None":
-        """Read the options; ``None`` where the source is to follow a sink that somebody else fills."""
+        """Read the options; return ``None`` if the source follows a sink that another process fills."""
         listen, spool, advertise = (options.text(name) for name in ("listen", "spool", "advertise"))
         if listen is None:
             own = ("spool", "advertise", "client_ca", "header_key_file")
@@ -75,12 +75,12 @@ class Listen:
 
     @property
     def sink(self) -> SinkReader:
-        """What comes, read where it lies."""
+        """A reader of the spool that needs no server."""
         return SinkReader(self.spool, storage=self.storage)
 
     def start(self) -> tuple[Server, SinkReader]:
-        """Listen; give the server, and the reader that executors use."""
-        # Executors have the key of this run and no certificate; senders have a certificate where one is asked for.
+        """Start to listen; return the server and the reader for the executors."""
+        # Executors authenticate with the key of this run and need no certificate, even if senders must have one.
         key = None if is_uri(self.spool) else secrets.token_hex(32)
         try:
             sealing = header_key(self.header_key_file)

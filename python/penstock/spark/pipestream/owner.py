@@ -1,4 +1,4 @@
-"""Whose a transaction is: its driver shows the sink a token, of which the tasks' sessions carry the hash."""
+"""The owner of a transaction: the driver proves it with a token whose hash the tasks' sessions carry."""
 
 import hashlib
 import hmac
@@ -22,25 +22,25 @@ _LATE = "late"
 
 @dataclass(frozen=True)
 class Ownership:
-    """What proves to a sink that a commit comes from who prepared the sessions.
+    """The proof to a sink that a commit comes from the client that prepared the sessions.
 
     >>> Ownership("0" * 64)
     Ownership(exclusive=False)
     """
 
     token: str = field(repr=False)
-    """What the driver shows. It is in no header, row or receipt that a reader sees."""
+    """The token that the driver sends. No header, row or receipt that a reader sees contains it."""
     exclusive: bool = False
-    """Whether no other owner may have committed the same transaction: this owner may have been another one before."""
+    """Whether a commit fails if another owner has committed the transaction: an earlier run may have had another."""
 
     @property
     def name(self) -> str:
-        """What the sessions carry: the token's SHA-256 in hex."""
+        """The token's SHA-256 in hex, which the sessions carry."""
         return hashlib.sha256(self.token.encode()).hexdigest()
 
 
 def read_secret(options: Options) -> str | None:
-    """Read the secret that was given: ``transactionSecret``, ``transactionSecretFile``, else the environment's.
+    """Read the secret from ``transactionSecret``, ``transactionSecretFile``, or else the environment.
 
     Raises:
         SparkError: Both options were given, the file cannot be read, or the secret is too short.
@@ -62,7 +62,7 @@ def read_secret(options: Options) -> str | None:
 
 
 def of_job(secret: str | None, *, named: bool) -> Ownership:
-    """Give the owner of a batch job's transaction; ``named``: other jobs may have the same transaction."""
+    """Return the owner of a batch job's transaction; ``named``: other jobs may use the same transaction."""
     if secret is not None:
         return _by(secret)
     if not named:
@@ -70,22 +70,22 @@ def of_job(secret: str | None, *, named: bool) -> Ownership:
     try:
         return _by(_kept(state_dir() / _NAME), exclusive=True)
     except OSError:
-        # The job can be committed once, and one that is run again is refused.
+        # This job can be committed, and a job that runs again is rejected.
         return Ownership(secrets.token_hex(32), exclusive=True)
 
 
 def of_stream(secret: str | None, checkpoint: str | None) -> Ownership:
-    """Give the owner of a stream's transactions: the same one whenever the stream is started again.
+    """Return the owner of a stream's transactions, which stays the same when the stream is restarted.
 
     Raises:
-        SparkError: Nothing keeps a secret that the next driver finds.
+        SparkError: No secret can be stored where the next driver would find it.
     """
     if secret is not None:
         return _by(secret)
     try:
         folder = _local(checkpoint)
         if folder is None:
-            # Another machine's driver has another secret: what it runs again is refused, not stored twice.
+            # A driver on another machine has another secret, so a batch that it repeats is rejected, not stored twice.
             return _by(_kept(state_dir() / _NAME), exclusive=True)
         first, _, rest = _kept(folder / _NAME, _LATE if _has_commits(folder) else "").partition("\n")
         return _by(first, exclusive=rest.strip() == _LATE)
@@ -98,7 +98,7 @@ def of_stream(secret: str | None, checkpoint: str | None) -> Ownership:
 
 
 def _by(secret: str, *, exclusive: bool = False) -> Ownership:
-    """Make the token of a secret, which itself goes nowhere."""
+    """Derive the token from a secret, which itself is never sent."""
     first = secret.partition("\n")[0].strip()
     return Ownership(hmac.new(first.encode(), b"penstock.transaction-token", "sha256").hexdigest(), exclusive)
 
@@ -111,7 +111,7 @@ def _content(options: Options, file: str) -> str:
 
 
 def _local(checkpoint: str | None) -> Path | None:
-    """Give the folder of a checkpoint, where this machine has it."""
+    """Return the folder of a checkpoint; ``None`` if it is not on this machine."""
     if checkpoint is None:
         return None
     parts = urlsplit(checkpoint)
@@ -122,13 +122,13 @@ def _local(checkpoint: str | None) -> Path | None:
 
 
 def _has_commits(checkpoint: Path) -> bool:
-    """Whether micro-batches were committed before, under a secret that is not there."""
+    """Return whether micro-batches have already been committed, under a secret that is now missing."""
     commits = checkpoint / "commits"
     return commits.is_dir() and any(path.name.isdecimal() for path in commits.iterdir())
 
 
 def _kept(path: Path, remark: str = "") -> str:
-    """Give the secret in a file, which is made with a new one if it is not there: whole, and once for all who try."""
+    """Return the content of a secret file; a missing one is created atomically, so all processes read the same."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}-{secrets.token_hex(8)}")

@@ -1,4 +1,4 @@
-"""The options of the data source "pipestream" that name a server, and how to trust it."""
+"""Options of the data source "pipestream" that name a server and say how to trust it."""
 
 from penstock._addresses import check_address, fingerprint_digits
 from penstock._places import is_uri
@@ -12,7 +12,7 @@ _LEAST_INTERVAL, _MOST_INTERVAL = 0.001, 10.0
 
 
 def status_interval(text: str) -> float:
-    """Read the seconds between two writes to stream 0; ``ValueError`` says what is wrong with them."""
+    """Parse the seconds between two writes to stream 0; raise ``ValueError`` if they are invalid."""
     try:
         seconds = float(text)
     except ValueError:
@@ -23,7 +23,7 @@ def status_interval(text: str) -> float:
 
 
 def read_peer(options: Options) -> Peer:
-    """Read the options that ``penstock.spark.dehydrate`` has as well, and the address of a server."""
+    """Read the address of a server, and the options that ``penstock.spark.dehydrate`` also accepts."""
     address = options.target()
     if is_uri(address):
         return Peer(address, storage=options.storage(address))

@@ -1,4 +1,4 @@
-"""The batch source: rows of a sink's closed sessions."""
+"""The batch source: the rows of a sink's closed sessions."""
 
 import json
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ __all__ = ["PipeStreamReader"]
 
 @dataclass(frozen=True)
 class PipeStreamReader(DataSourceReader):
-    """Divides the sessions on the driver, reads them on the executors. It holds options only."""
+    """Divides the sessions on the driver and reads them on the executors; it holds only options."""
 
     source: Source
 
     @classmethod
     def of(cls, given: dict[str, str], schema: StructType) -> "PipeStreamReader":
-        """Read the options. Nothing is opened but receipts and the file of the read key."""
+        """Create the reader from the options. Only the read key's file is opened."""
         options = Options(given, "source")
         wanted = read_options(options, schema)
         sink, _ = read_sink(options)
@@ -33,7 +33,7 @@ class PipeStreamReader(DataSourceReader):
         return cls(Source(sink, wanted))
 
     def partitions(self) -> list[PipeStreamPartition]:
-        """Divide what is closed now into partitions of about the same weight."""
+        """Divide the sessions that are closed now into partitions of about equal weight."""
         source, wanted = self.source, self.source.wanted
         names = None if wanted.receipts is None else _named_by(Path(wanted.receipts))
         try:
@@ -54,14 +54,14 @@ class PipeStreamReader(DataSourceReader):
         return source.partitions(pieces, count)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition."""
+        """Return the rows of a partition."""
         if not isinstance(partition, PipeStreamPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         return partition.read()
 
 
 def _named_by(folder: Path) -> dict[str, set[str]]:
-    """Give the names of the rows that receipts tell of, by session: their files, or ``SESSION/SCOPE/ENTITY``."""
+    """Return the names of the rows in receipts, by session: their files, or ``SESSION/SCOPE/ENTITY``."""
     names: dict[str, set[str]] = {}
     for file in sorted(folder.glob("*.json")) if folder.is_dir() else [folder]:
         try:

@@ -4,7 +4,7 @@
 
     batches ──▶ RowSender ──▶ every entity COMPLETE, every digest matched ──▶ session closed ──▶ Written
                                                                                   │
-                             prepared in the sink: nobody reads it until the driver has committed all of them
+                             prepared in the sink: not readable until the driver has committed all sessions
 """
 
 import json
@@ -33,15 +33,15 @@ __all__ = ["ABORT", "COMMIT", "TRANSACTION", "RowSink", "Written"]
 _LOG = logging.getLogger("penstock.spark")
 
 TRANSACTION = "penstock.transaction"
-"""Metadata of every entity: the transaction that its session belongs to."""
+"""Metadata of every entity: the transaction to which its session belongs."""
 OWNER = "penstock.transaction-owner"
-"""Metadata of a session's first entities: the SHA-256 of the token that the commit shows."""
+"""Metadata of a session's first entities: the SHA-256 of the token that the commit carries."""
 TOKEN = "penstock.transaction-token"  # noqa: S105 - the name of what is shown
 """Metadata of a commit or an abort: the token."""
 COMMIT = "application/vnd.penstock.commit+json"
-"""What the driver sends when all tasks have ended: the sessions that are to be read."""
+"""The content type of a commit, which the driver sends when all tasks have ended: the sessions to make readable."""
 ABORT = "application/vnd.penstock.abort+json"
-"""What it sends when the job has failed: the sessions that nobody will ever read."""
+"""The content type of an abort, which the driver sends when the job has failed: the sessions to discard."""
 
 _STRINGS = ArrayType(StringType())
 _COLUMNS: dict[str, tuple[tuple[DataType, ...], str]] = {
@@ -54,19 +54,19 @@ _COLUMNS: dict[str, tuple[tuple[DataType, ...], str]] = {
     "owner": ((StructType(),), "struct<owner_id:string,group_id:string,scopes:array<string>>"),
 }
 _COMMITTED = 0x43
-"""The sink's code for a commit that names other sessions than the transaction was committed with, by this owner."""
+"""The sink's code for a commit of a transaction that this owner has already committed with other sessions."""
 _NOT_YOURS = 0x44
-"""Its code for an order that names no session, or is another owner's to give."""
+"""The sink's code for a commit or abort that names no session or belongs to another owner."""
 _COMMIT_ATTEMPTS = 6
-"""A commit may be repeated as often as one likes; these take about 15 s in all."""
+"""How often a commit is sent, which is safe to repeat; the attempts take about 15 s in total."""
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver: its session, whose every entity is COMPLETE."""
+    """The report of a task to the driver: its session, all of whose rows are COMPLETE or may fail under the policy."""
 
     session: str | None
-    """The session's ID; none if there was no row."""
+    """The session's ID; None if there was no row."""
     transaction: str | None
     rows: int
     bytes: int
@@ -74,19 +74,19 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class RowSink:
-    """The sink as tasks and driver need it: where it is, and what rows become."""
+    """The sink as used by tasks and driver: the server, and how rows become entities."""
 
     peer: Peer
     scopes: bool = False
-    """Whether each run of rows of one document is a scope of its own."""
+    """Whether each run of rows of one document has its own scope."""
     atomic: bool = True
-    """Whether the rows of all tasks become readable together, once."""
+    """Whether the rows of all tasks become readable together and only once."""
     owner: Ownership | None = None
-    """Whose the transactions are."""
+    """The owner of the transactions."""
 
     @classmethod
     def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "RowSink":
-        """Check options and columns, on the driver."""
+        """Read and check options and columns, on the driver."""
         if overwrite:
             raise SparkError(
                 "the pipestream sink only appends: what a sink has acknowledged stays. Use mode('append'), and "
@@ -105,7 +105,7 @@ class RowSink:
         return sink
 
     def send(self, batches: Iterator[pa.RecordBatch], transaction: str | None) -> Written:
-        """Send all rows, and see that every one has arrived."""
+        """Send all rows and check that every one has arrived."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return Written(None, transaction, 0, 0)
@@ -138,19 +138,23 @@ class RowSink:
         again: bool = False,
         named: bool = False,
     ) -> None:
-        """Make the sessions of all tasks readable, together. Once more changes nothing.
+        """Make the sessions of all tasks readable together; a repeated commit changes nothing.
 
-        ``again``: the same rows may have been committed by an earlier attempt, in other sessions; then those stay.
-        ``named``: other jobs may have the same transaction, so that one without rows asks whether there was one.
+        Args:
+            transaction: The transaction; without one, nothing is done.
+            messages: The reports of the tasks.
+            again: An earlier attempt may have committed the same rows in other sessions; then those remain.
+            named: Other jobs may use the same transaction, so even a job without rows asks the sink whether it was
+                committed.
 
         Raises:
-            SparkError: The sink does not do it; where the transaction was committed before with other sessions, no
-                row of these is stored.
+            SparkError: The sink rejects the commit. If the transaction was committed before with other sessions, none
+                of these rows are stored.
         """
         sessions = [message.session for message in messages if message is not None and message.session is not None]
         if transaction is None or not (sessions or named):
             return
-        # No session has that name, and the sink looks first whether the transaction was committed with others.
+        # A job without rows names a session that does not exist: the sink first checks for an earlier commit.
         wanted = sessions or [uuid4().hex]
         exclusive = {"exclusive": True} if self.owner is not None and self.owner.exclusive else {}
         payload = json.dumps({"sessions": wanted, **exclusive}).encode()
@@ -168,8 +172,8 @@ class RowSink:
             except (SparkError, PipeStreamError) as error:
                 if not sessions and isinstance(error, _NotPrepared):
                     return
-                # Whether a commit was heard that lost its connection is unknown, and what is not possible now (a
-                # session that the sink still sees, a full disk) may be soon: so it is said again.
+                # Retried: it is unknown whether a commit that lost its connection arrived, and a cause of failure (a
+                # session that is still open in the sink, a full disk) may be temporary.
                 if attempt == _COMMIT_ATTEMPTS or isinstance(error, _Refused):
                     raise
                 time.sleep(pause)
@@ -177,7 +181,7 @@ class RowSink:
                 return
 
     def abort(self, transaction: str | None, messages: Sequence[Written | None], *, whole: bool) -> None:
-        """Give up the sessions of these tasks; ``whole``: all that the transaction has."""
+        """Discard the sessions of these tasks; with ``whole`` all sessions of the transaction."""
         sessions = [message.session for message in messages if message is not None and message.session is not None]
         if transaction is None or not (sessions or whole):
             return
@@ -205,11 +209,11 @@ class RowSink:
 
 
 class _Refused(SparkError):
-    """The sink has understood, and will never do it."""
+    """The sink rejects the request permanently."""
 
 
 class _NotPrepared(_Refused):
-    """A session is not there to be committed, or the order is none."""
+    """A session to be committed does not exist, or the request is malformed."""
 
 
 class _CommittedBefore(_Refused):
@@ -224,7 +228,7 @@ _REFUSALS: dict[int, type[SparkError]] = {
 
 
 def _check(session: Session, sender: "_core.RowSender") -> None:
-    """Raise if the session is over, or if rows have failed."""
+    """Raise if rows have failed: the session's error if it has ended, else an error that lists them."""
     totals = sender.totals()
     if not totals["failed"]:
         return
@@ -266,7 +270,7 @@ def _check_columns(schema: StructType, *, ignore_extra: bool, scopes: bool) -> N
 
 
 def _same(given: DataType, wanted: DataType) -> bool:
-    """Whether two types are the same but for nulls, collations and lengths."""
+    """Return whether two types are equal apart from nullability, collations and lengths."""
     if isinstance(wanted, ArrayType):
         return isinstance(given, ArrayType) and _same(given.elementType, wanted.elementType)
     if isinstance(wanted, MapType):

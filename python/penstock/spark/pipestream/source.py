@@ -1,4 +1,4 @@
-"""What batch and streaming readers of a sink have in common: options, columns, partitions of about the same weight."""
+"""Shared by batch and streaming readers of a sink: options, columns, partitions of about equal weight."""
 
 import heapq
 import json
@@ -24,20 +24,20 @@ from penstock.spark.pipestream.peer import read_peer
 __all__ = ["ROW_COLUMNS", "PipeStreamPartition", "Source", "Wanted", "read_options", "read_sink", "weight_of"]
 
 ROW_COLUMNS: StructType = from_arrow_schema(ROW_SCHEMA)
-"""A row for each entity of a sink."""
+"""The columns of the source, which has a row for each entity of a sink."""
 
 _MAX_CONTENT = (1 << 31) - (1 << 16)
 _TARGET_BYTES = 64 << 20
-# What a row costs beside its content, as bytes, and the least that is worth a piece of its own.
+# The cost of a row without its content, in bytes, and the smallest useful size of a piece.
 _ROW_COST = 4 << 10
 _LEAST_PIECE = 1 << 20
-# A little more than Spark's best, so that a batch is not put together with the next one.
+# A little more than the target size of batches, so that a batch is not combined with the next one.
 _BATCH_BYTES = 5 << 20
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows are wanted, and how."""
+    """The selected rows and columns, and the size of partitions."""
 
     columns: tuple[str, ...]
     content: bool
@@ -51,14 +51,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class PipeStreamPartition(InputPartition):
-    """What one task reads: pieces of closed sessions, and where from."""
+    """The input of one task: pieces of closed sessions, and the sink to read them from."""
 
     sink: SinkReader
     pieces: tuple[Piece, ...]
     wanted: Wanted
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Give the rows; the same ones whenever and wherever it is called."""
+        """Return the rows; every call, on any machine, returns the same ones."""
         wanted, columns = self.wanted, list(self.wanted.columns)
         batches = self.sink.read(
             self.pieces, content=wanted.content, max_content=wanted.max_content, batch_bytes=_BATCH_BYTES
@@ -74,7 +74,7 @@ class PipeStreamPartition(InputPartition):
 
 @dataclass(frozen=True)
 class Source:
-    """A sink, and what is wanted of it."""
+    """A sink and the selection of its rows."""
 
     sink: SinkReader
     wanted: Wanted
@@ -82,20 +82,20 @@ class Source:
     def pieces(
         self, session: str, *, max_bytes: int, start: int = 0, names: Collection[str] | None = None
     ) -> Iterator[Piece]:
-        """Divide a session into pieces of what is wanted of it."""
+        """Divide the selected rows of a session into pieces."""
         if self.wanted.sessions is not None and session not in self.wanted.sessions:
             return iter(())
         return self.sink.plan(session, start=start, max_bytes=max_bytes, documents=self.wanted.documents, names=names)
 
     def share(self, weight: int) -> tuple[int, int]:
-        """Say how many partitions so much weight makes, and how large the pieces should be that fill them evenly."""
+        """Return the number of partitions for a weight, and the size of pieces that fill them evenly."""
         count = max(self.wanted.min_partitions, -(-weight // self.wanted.target_bytes))
         return count, max(_LEAST_PIECE, weight // (4 * count))
 
     def partitions(
         self, pieces: Iterable[Piece], count: int, sink: SinkReader | None = None
     ) -> list[PipeStreamPartition]:
-        """Spread pieces over partitions, the heaviest first; pieces that follow each other become one again."""
+        """Spread pieces over partitions, heaviest first, and join adjacent pieces of a partition."""
         pieces = sorted(pieces, key=weight_of, reverse=True)
         count = min(count, len(pieces))
         filled: list[list[Piece]] = [[] for _ in range(count)]
@@ -108,7 +108,7 @@ class Source:
 
 
 def weight_of(piece: Piece | ClosedSession) -> int:
-    """Weigh a piece, or a session."""
+    """Return the weight of a piece or a session in bytes."""
     return piece.bytes + piece.rows * _ROW_COST
 
 
@@ -126,7 +126,7 @@ def _joined(pieces: list[Piece]) -> Iterator[Piece]:
 
 
 def read_options(options: Options, schema: StructType) -> Wanted:
-    """Read the options that say which rows are wanted, and how."""
+    """Read the options that select rows and columns."""
     columns = tuple(schema.fieldNames())
     strange = [field.name for field in schema if field not in ROW_COLUMNS.fields]
     if strange or len(set(columns)) != len(columns):
@@ -168,7 +168,7 @@ def _names(options: Options, name: str) -> frozenset[str] | None:
 
 
 def read_sink(options: Options) -> tuple[SinkReader, bool]:
-    """Read which sink is meant; and whether whoever reads it may delete there: in a folder, or a store."""
+    """Return a reader of the sink, and whether its sessions can be deleted: only in a folder or an object store."""
     target = options.target()
     if "/" not in target and re.search(r":[0-9]+$", target):
         peer = read_peer(options)

@@ -1,8 +1,8 @@
-"""The streaming source: sessions of a sink in the order in which they were found closed.
+"""The streaming source: the sessions of a sink in the order in which they were found closed.
 
-An offset is a place in the sink's journal, a list that only grows: how many sessions were read whole, and how far the
-list of the next one was read, in bytes. Neither changes when query, source or server are killed and started again, so
-the rows between two offsets are the same for ever.
+An offset is a position in the sink's journal, a list that only grows: how many sessions were read completely, and how
+far the list of the next one was read, in bytes. Neither changes when the query, the source or the server is killed and
+restarted, so the rows between two offsets are always the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,31 +29,31 @@ _PAGE = 4096
 
 @dataclass(frozen=True)
 class Position:
-    """An offset."""
+    """An offset of the stream."""
 
     journal: str = ""
-    """Which journal; empty: any, from its beginning."""
+    """The name of the journal; empty for the beginning of any journal."""
     session: int = 0
-    """Sessions that were read whole."""
+    """How many sessions were read completely."""
     byte: int = 0
-    """How far the list of the next one was read."""
+    """How far the list of the next session was read, in bytes."""
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> "Position":
-        """Read an offset that Spark has kept."""
+        """Read an offset that Spark has stored."""
         try:
             return cls(str(offset["journal"]), int(offset["session"]), int(offset["byte"]))
         except (LookupError, TypeError, ValueError):
             raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
 
     def offset(self) -> dict[str, Any]:
-        """Give it to Spark."""
+        """Return the form that Spark stores."""
         return {"journal": self.journal, "session": self.session, "byte": self.byte}
 
 
 @dataclass
 class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a sink; with `Listen` it runs the server that fills it. Nothing is opened before the first offset."""
+    """Follows a sink; with `Listen` it also runs the server. Nothing is opened before Spark asks for an offset."""
 
     source: Source
     listen: Listen | None = None
@@ -63,12 +63,12 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     _server: Server | None = field(default=None, init=False)
     _remote: SinkReader | None = field(default=None, init=False)
     _until: int | None = field(default=None, init=False)
-    """Sessions of the journal beyond these are not there, for the trigger availableNow."""
+    """The number of sessions in the journal at which the trigger availableNow stops."""
     _collected: int = field(default=0, init=False)
 
     @classmethod
     def of(cls, given: dict[str, str], schema: StructType) -> "PipeStreamStreamReader":
-        """Read the options. Nothing is opened but the file of the read key."""
+        """Create the reader from the options. Only the read key's file is opened."""
         options = Options(given, "source")
         wanted = read_options(options, schema)
         if wanted.receipts is not None:
@@ -86,20 +86,20 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return cls(Source(sink, wanted), listen, max_rows=max_rows, max_bytes=max_bytes, delete=delete)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Give the beginning of the journal, whichever it is."""
+        """Return the offset of the beginning of any journal."""
         return Position().offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Give what the options say; where both limits are set, `latestOffset` minds the other one too."""
+        """Return the limit set by the options; if both are set, `latestOffset` applies the other one as well."""
         return default_limit(self.max_rows, self.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Say how far the next micro-batch reads."""
+        """Return the offset up to which the next micro-batch reads."""
         rows, size = budget(limit, self.max_bytes, "pipestream")
         return self._tried(lambda: self._advance(Position.of(start), rows, size).offset())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Say what there is, for the progress of the query."""
+        """Return the offset of the newest data, for the progress of the query."""
 
         def report() -> dict[str, Any]:
             journal, length, _ = self._open().follow(0, 0)
@@ -108,11 +108,11 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._tried(report)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read no further than what is there now."""
+        """Limit the query to the sessions that are in the journal now."""
         self._until = self._tried(lambda: self._open().follow(0, 0)[1])
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[PipeStreamPartition]:
-        """Divide what lies between two offsets."""
+        """Divide the rows between two offsets into partitions."""
         first, last = Position.of(start), Position.of(end)
 
         def divide() -> list[PipeStreamPartition]:
@@ -129,13 +129,13 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._tried(divide)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition, on an executor."""
+        """Return the rows of a partition, on an executor."""
         if not isinstance(partition, PipeStreamPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         return partition.read()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Remove sessions that were read whole, if that was asked for; nothing else depends on it."""
+        """Remove sessions that were read completely if ``delete`` is set; otherwise do nothing."""
         if not self.delete:
             return
         last = Position.of(end)
@@ -148,7 +148,7 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._tried(collect)
 
     def stop(self) -> None:
-        """Stop to listen."""
+        """Close the server, if there is one."""
         if self._server is not None:
             self._server.close(0)
             self._server = None
@@ -159,7 +159,7 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self.source.sink
 
     def _sessions(self, first: Position, end: int) -> Iterator[tuple[int, ClosedSession]]:
-        """Give the sessions of the journal from a position to before another one, page by page."""
+        """Yield the sessions of the journal from a position up to, but not including, ``end``, page by page."""
         at = first.session
         while at < end:
             journal, length, sessions = self._open().follow(at, min(_PAGE, end - at))
@@ -195,7 +195,7 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if piece is not None and taken and piece.bytes > size:
                 break
             if piece is None or next(pieces, None) is None:
-                # Nothing of it is left behind this.
+                # The rest of the session fits into this micro-batch.
                 at = replace(at, session=position + 1, byte=0)
                 if piece is None:
                     continue

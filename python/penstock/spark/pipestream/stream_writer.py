@@ -19,17 +19,17 @@ __all__ = ["PipeStreamStreamWriter"]
 
 @dataclass(frozen=True)
 class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of each micro-batch, all of them or none, and once however often the micro-batch is run.
+    """Writes the rows of each micro-batch, all of them or none, and once even if the micro-batch runs again.
 
-    Tasks and driver each have their own; what they have in common, the transaction, is the query's ID and the
-    micro-batch's.
+    Each task and the driver have their own writer. They share the transaction, which consists of the query's ID and the
+    micro-batch's number.
     """
 
     sink: RowSink
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "PipeStreamStreamWriter":
-        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        """Create the writer from the options; invalid ones raise an error here, before any task runs."""
         read = Options(options, "sink")
         sink = RowSink.read(read, schema, overwrite=overwrite)
         if read.text("transaction") is not None:
@@ -41,16 +41,16 @@ class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
         return cls(replace(sink, owner=of_stream(secret, read.given.get("checkpointlocation"))))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of a partition; Spark calls this once for each attempt of a task."""
+        """Send the rows of a partition. Spark calls this once for each attempt of a task."""
         return self.sink.send(iterator, micro_batch("pipestream") if self.sink.atomic else None)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Make the rows of a micro-batch readable; one that was committed before stays as it was."""
+        """Make the rows of a micro-batch readable; a micro-batch that was already committed is unchanged."""
         written = cast("list[Written | None]", messages)
         self.sink.commit(_common(written), written, again=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Give up what the tasks have sent. The micro-batch may be run again."""
+        """Discard the rows that the tasks have sent; the micro-batch may run again."""
         written = cast("list[Written | None]", messages)
         self.sink.abort(_common(written), written, whole=False)
 

@@ -26,19 +26,19 @@ _MOST_KEY = 256
 class PipeStreamWriter(DataSourceArrowWriter):
     """Writes the rows of a job, all of them or none.
 
-    Spark makes one for each job on the driver, hands copies of it to the tasks, and calls `commit` or `abort` on the
-    driver at the end.
+    Spark creates one for each job on the driver, sends copies of it to the tasks, and finally calls `commit` or `abort`
+    on the driver.
     """
 
     sink: RowSink
     transaction: str | None
-    """What the sessions of the job have in common; ``None``: each is readable as soon as its task has ended."""
+    """The transaction of all sessions of the job; ``None``: each is readable as soon as its task has ended."""
     own_key: bool = True
-    """Whether nobody else can have the same transaction."""
+    """Whether no other job can have the same transaction."""
 
     @classmethod
     def of(cls, options: "Mapping[str, str]", schema: StructType, *, overwrite: bool) -> "PipeStreamWriter":
-        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        """Create the writer from the options; invalid ones raise an error here, before any task runs."""
         read = Options(options, "sink")
         sink = RowSink.read(read, schema, overwrite=overwrite)
         key, secret = read.text("transaction"), read_secret(read)
@@ -53,13 +53,13 @@ class PipeStreamWriter(DataSourceArrowWriter):
         return cls(replace(sink, owner=owner), key or f"spark/{uuid4().hex}", own_key=key is None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of a partition; Spark calls this once for each attempt of a task."""
+        """Send the rows of a partition. Spark calls this once for each attempt of a task."""
         return self.sink.send(iterator, self.transaction)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the rows of all partitions readable at once."""
+        """Make the rows of all partitions readable together."""
         self.sink.commit(self.transaction, cast("list[Written | None]", messages), named=not self.own_key)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Give up what the tasks have sent."""
+        """Discard the rows that the tasks have sent."""
         self.sink.abort(self.transaction, cast("list[Written | None]", messages), whole=self.own_key)

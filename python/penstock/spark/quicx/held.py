@@ -1,10 +1,10 @@
-"""The tasks that a stream holds: taken from the daemon, given to Spark in micro-batches, DONE when those are committed.
+"""The tasks that a stream holds: received from the daemon, passed to Spark in micro-batches, DONE when committed.
 
 ::
 
     daemon ─▶ taken ─▶ in a micro-batch ─▶ committed: DONE
                 │                │
-                └────────────────┴── the connection ends: the daemon gives them to others, or to us again
+                └────────────────┴── the connection ends: the daemon assigns them again, here or elsewhere
 """
 
 import logging
@@ -29,7 +29,7 @@ _ANSWER = 30.0
 
 @dataclass(frozen=True)
 class Taking:
-    """From which daemon, which tasks, and how many at once."""
+    """Options of the worker: the daemon, the types of tasks, and how many are held at once."""
 
     reach: ReachOptions
     types: tuple[str, ...] = ()
@@ -41,35 +41,35 @@ class Taking:
 
 @dataclass
 class Held:
-    """A worker's connection, and its tasks by their numbers in the order in which they came, from 0."""
+    """A worker's connection and its tasks, which are numbered from 0 in the order of their arrival."""
 
     taking: Taking
     _worker: "_core.QuicxWorker | None" = field(default=None, init=False)
     _tasks: deque[Task] = field(default_factory=deque, init=False)
     _first: int = field(default=0, init=False)
-    """The number of the first of them."""
+    """The number of the first task that is held."""
     _alive: int = field(default=0, init=False)
-    """Tasks before this one came on a connection that is over."""
+    """Tasks before this number arrived on a connection that has ended."""
     _given: int = field(default=0, init=False)
-    """Tasks before this one are in a micro-batch."""
+    """Tasks before this number are in a micro-batch."""
     again: int = field(default=0, init=False)
-    """How many tasks of micro-batches come once more, because their connection was over before they were DONE."""
+    """How many tasks of micro-batches will arrive again because their connection ended before they were DONE."""
 
     @property
     def committed(self) -> int:
-        """Tasks before this one are done."""
+        """The number before which all tasks are committed."""
         return self._first
 
     @property
     def end(self) -> int:
-        """How many have come."""
+        """The number of tasks that have arrived."""
         return self._first + len(self._tasks)
 
     def take(self, *, settled: bool) -> None:
-        """Take what is there; ``settled``: and all that the daemon has for us now.
+        """Collect the tasks that have arrived; if ``settled``, first wait for all that the daemon can send now.
 
         Raises:
-            SparkError: The daemon is gone, and does not come back in time.
+            SparkError: The daemon is unreachable and does not come back within ``retry`` seconds.
         """
         problem: QuicxError | None = None
         for _ in attempts(self.taking.retry):
@@ -89,7 +89,7 @@ class Held:
         raise SparkError(f"no tasks can be taken from {self._where()}: {problem}", "io") from problem
 
     def _ours(self, task: Task) -> Task:
-        """Give a task of the types that were asked for: a daemon without SUBSCRIBE gives any."""
+        """Return the task; raise if its type was not requested, because a daemon without SUBSCRIBE sends any type."""
         if self.taking.types and task.type not in self.taking.types:
             self.close()
             raise SparkError(
@@ -99,7 +99,7 @@ class Held:
         return task
 
     def waiting(self) -> int:
-        """Ask how many tasks wait at the daemon, of whatever type."""
+        """Return how many tasks, of all types, wait at the daemon."""
         reach = self.taking.reach
         try:
             with Producer(
@@ -118,19 +118,19 @@ class Held:
             raise SparkError(f"{self._where()} does not answer: {error}", "io") from error
 
     def plan(self, end: int) -> None:
-        """Take the tasks before a number for planned: from now on they are in a micro-batch."""
+        """Record that the tasks before a number are in a micro-batch."""
         self._given = max(self._given, end)
 
     def between(self, start: int, end: int) -> Iterator[Task]:
-        """Give the tasks with these numbers."""
+        """Return the tasks with numbers from ``start`` up to, but not including, ``end``."""
         return islice(self._tasks, max(0, start - self._first), max(0, end - self._first))
 
     def ahead(self, start: int) -> Iterator[Task]:
-        """Give the tasks from a number on."""
+        """Return the tasks from a number on."""
         return islice(self._tasks, max(0, start - self._first), None)
 
     def done(self, end: int) -> None:
-        """Say DONE for all tasks before a number."""
+        """Report all tasks before a number as DONE, and remove their payloads from the spool."""
         count = min(end, self.end) - self._first
         if count <= 0:
             return
@@ -140,7 +140,7 @@ class Held:
         try:
             if self._worker is not None and ours:
                 self._worker.done_all([task.id for task in ours], _ANSWER)
-                # What was written into a connection that is over was not heard.
+                # Wait for the daemon, because data written to a broken connection is lost.
                 self._worker.settle(_ANSWER)
         except QuicxError as error:
             self.again += len(ours)
@@ -155,7 +155,7 @@ class Held:
                     _LOG.warning("the payload of task %d stays in the spool: %s", task.id, stays)
 
     def close(self) -> None:
-        """Let others have what is held."""
+        """Close the connection, so that the daemon assigns the held tasks to other workers."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
@@ -167,7 +167,7 @@ class Held:
         return self._worker
 
     def _lost(self, error: QuicxError) -> None:
-        """Forget what is not in a micro-batch yet: it comes again. What is in one comes again as well, and is twice."""
+        """Drop tasks that are in no micro-batch: they arrive again. Those in one arrive again too, as duplicates."""
         _LOG.warning("the connection to %s ended: %s", self._where(), error)
         self.close()
         while self.end > max(self._given, self._first):

@@ -1,4 +1,4 @@
-"""How the data source reaches a daemon."""
+"""Options that say how a daemon is reached."""
 
 from penstock._addresses import fingerprint_digits
 from penstock._places import is_uri
@@ -10,10 +10,10 @@ __all__ = ["read_reach", "read_spool"]
 
 
 def read_reach(options: Options) -> ReachOptions:
-    """Read where the daemon is, and whom to trust.
+    """Read the daemon's address, and how it is trusted.
 
     Raises:
-        SparkError: There is neither address nor socket, or what is said does not fit together.
+        SparkError: There is neither an address nor a socket, or options contradict each other.
     """
     socket = options.file("socket")
     address = DEFAULT_ADDRESS

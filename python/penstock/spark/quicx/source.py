@@ -1,4 +1,4 @@
-"""Tasks as rows."""
+"""Quicx tasks as rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ __all__ = ["TASK_COLUMNS", "QuicxPartition", "divide"]
 _SCHEMA: pa.Schema = pa.schema([("id", pa.int64()), ("type", pa.string()), ("payload", pa.binary())])
 
 TASK_COLUMNS: StructType = from_arrow_schema(_SCHEMA)
-"""A task as a worker gets it."""
+"""The columns of a task as a worker receives it."""
 
 
 @dataclass(frozen=True)
 class QuicxPartition(InputPartition):
-    """What one task of Spark reads: the tasks themselves. There are never more of them than a worker holds."""
+    """The input of one Spark task: the Quicx tasks themselves, never more than a worker holds."""
 
     tasks: tuple[Task, ...]
     names: tuple[str, ...]
@@ -32,7 +32,7 @@ class QuicxPartition(InputPartition):
     storage: Mapping[str, str] = field(default_factory=dict)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Give the tasks; those of a spool with what lies there."""
+        """Return the tasks, with payloads that are in the spool read from there."""
         return resize(self._batch(task) for task in self.tasks)
 
     def _batch(self, task: Task) -> pa.RecordBatch:
@@ -48,6 +48,6 @@ class QuicxPartition(InputPartition):
 def divide(
     tasks: Sequence[Task], most: int, names: tuple[str, ...], spool: str | None, storage: Mapping[str, str]
 ) -> list[QuicxPartition]:
-    """Divide tasks into at most so many partitions of about the same number."""
+    """Divide tasks into at most ``most`` partitions of about equal size."""
     share = -(-len(tasks) // most) if tasks else 1
     return [QuicxPartition(tuple(tasks[at : at + share]), names, spool, storage) for at in range(0, len(tasks), share)]

@@ -1,13 +1,13 @@
 """The streaming source: a worker whose function is the query.
 
-An offset is the number of tasks that a run of the source has taken, and a count of ticks. The tasks themselves are held
-by the driver, never more than a worker holds, and travel with the partitions. When a query is started again, what the
-run before it had not committed is no longer ours: the daemon gives it out again, so such a micro-batch is empty when
-Spark repeats it, and its tasks come in a later one.
+An offset is the number of tasks that a run of the source has received, and a count of ticks. The driver holds the tasks
+themselves, never more than a worker holds, and sends them with the partitions. When a query is restarted, tasks that
+the earlier run had not committed no longer belong to the source: the daemon assigns them again. Such a micro-batch is
+therefore empty when Spark repeats it, and its tasks arrive in a later one.
 
-Spark commits a micro-batch when it plans the next one. So that the last tasks do not wait for more to come, an idle
-source advances by one tick, an empty batch, and that commits what was before it. At the end the query's log of commits
-says the same.
+Spark commits a micro-batch only when it plans the next one. So that the last tasks need not wait for new ones, an idle
+source advances by one tick, which is an empty batch and commits the one before it. When the query stops, the source
+reads the last commit from the query's log of commits.
 """
 
 import logging
@@ -36,31 +36,31 @@ _MOST = 65_535
 
 @dataclass(frozen=True)
 class TaskOffset:
-    """An offset."""
+    """An offset of the stream."""
 
     run: str = ""
-    """Which run of the source has counted; empty: none yet."""
+    """The run of the source to which ``taken`` refers; empty before any run."""
     taken: int = 0
-    """How many tasks came before it."""
+    """How many tasks arrived before this offset."""
     tick: int = 0
-    """How often the source was idle."""
+    """How many empty batches an idle source has added."""
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> "TaskOffset":
-        """Read an offset that Spark has kept."""
+        """Read an offset that Spark has stored."""
         try:
             return cls(str(offset["run"]), int(offset["taken"]), int(offset["tick"]))
         except (LookupError, TypeError, ValueError):
             raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
 
     def offset(self) -> dict[str, Any]:
-        """Give it to Spark."""
+        """Return the form that Spark stores."""
         return {"run": self.run, "taken": self.taken, "tick": self.tick}
 
 
 @dataclass
 class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Takes tasks on the driver. Nothing is connected before the first offset."""
+    """Receives tasks on the driver. No connection is opened before Spark asks for an offset."""
 
     taking: Taking
     names: tuple[str, ...]
@@ -70,11 +70,11 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     _held: Held | None = field(default=None, init=False)
     _run: str = field(default="", init=False)
     _until: int | None = field(default=None, init=False)
-    """Tasks beyond these are not there, for the trigger availableNow."""
+    """The number of tasks at which the trigger availableNow stops."""
 
     @classmethod
     def of(cls, given: dict[str, str], schema: StructType) -> "QuicxStreamReader":
-        """Read the options. Nothing is opened."""
+        """Create the reader from the options. Nothing is opened."""
         options = Options(given, "source", "quicx")
         names = tuple(schema.fieldNames())
         known = TASK_COLUMNS.names
@@ -98,15 +98,15 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reader
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Give the offset before any task."""
+        """Return the offset before any task."""
         return TaskOffset().offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Give what the options say."""
+        """Return the limit set by the options."""
         return default_limit(self.taking.most, self.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Take what the daemon has for us, and say how far the next micro-batch reads."""
+        """Collect the tasks from the daemon and return the offset up to which the next micro-batch reads."""
         rows, size = budget(limit, self.max_bytes, "quicx")
         first, held = TaskOffset.of(start), self._open()
         held.take(settled=self._until is not None)
@@ -126,17 +126,17 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(first, tick=first.tick + 1).offset() if idle else start
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Say what there is, for the progress of the query."""
+        """Return the offset of the newest data, for the progress of the query."""
         return TaskOffset(self._run, self._open().end).offset()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take no more than what waits now."""
+        """Limit the query to the tasks that wait now."""
         held = self._open()
-        # Asked before we take any: what is on its way to us neither waits nor is here.
+        # Read before any task is requested: a task in transit neither waits at the daemon nor has arrived.
         self._until = held.end + held.waiting()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[QuicxPartition]:
-        """Divide the tasks between two offsets."""
+        """Divide the tasks between two offsets into partitions."""
         first, last = TaskOffset.of(start), TaskOffset.of(end)
         held = self._open()
         if last.run != self._run:
@@ -147,17 +147,17 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return divide(tasks, self.most_partitions, self.names, self.taking.spool, self.taking.storage)
 
     def read(self, partition: InputPartition) -> Any:
-        """Give the tasks of a partition, on an executor."""
+        """Return the tasks of a partition, on an executor."""
         if not isinstance(partition, QuicxPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         return partition.read()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Say DONE for the tasks of a micro-batch."""
+        """Report the tasks of a micro-batch as DONE."""
         self._commit(TaskOffset.of(end))
 
     def stop(self) -> None:
-        """Say DONE for what the query has committed, and let others have the rest."""
+        """Report the tasks that the query has committed as DONE, and release all others."""
         held = self._held
         if held is None:
             return
@@ -181,7 +181,7 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._held
 
     def _position(self, offset: TaskOffset) -> int:
-        """Give the number of the next task; another run's numbers are not ours."""
+        """Return the number of the next task: 0 if the offset belongs to another run."""
         return offset.taken if offset.run == self._run else 0
 
     def _commit(self, offset: TaskOffset) -> None:

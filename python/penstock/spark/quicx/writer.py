@@ -1,8 +1,8 @@
-"""The sink: rows that are submitted as tasks, each once, however often Spark runs its task.
+"""The sink: rows that are submitted as tasks, each once, even if Spark runs its task several times.
 
-Each task has a key (SUBMIT_ONCE), which the daemon knows again: a hash of the job or micro-batch, the partition, the
-task's type and payload, and how many equal ones came before it in the partition. So neither the order of the rows nor
-what an attempt had submitted when it died makes a difference.
+Each task has a key (SUBMIT_ONCE), which the daemon recognizes: a hash of the job or micro-batch, the partition, the
+task's type and payload, and the number of equal tasks before it in the partition. The result therefore depends neither
+on the order of the rows nor on what a failed attempt had already submitted.
 """
 
 import json
@@ -33,7 +33,7 @@ __all__ = ["QuicxStreamWriter", "QuicxWriter", "Submitted", "Submitting"]
 
 _LOG = logging.getLogger("penstock.spark")
 _TOGETHER = 1_024
-"""Tasks that are submitted together."""
+"""How many tasks are submitted together."""
 _QUEUE_FULL = 1
 _COLUMNS = {
     "payload": (BinaryType(), StringType()),
@@ -44,14 +44,14 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Submitted(WriterCommitMessage):
-    """What a task of Spark tells the driver: how many tasks the daemon has taken."""
+    """The report of a Spark task to the driver: how many tasks the daemon has accepted."""
 
     tasks: int
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A task to be."""
+    """A task to be submitted."""
 
     type: str
     payload: bytes
@@ -60,13 +60,13 @@ class _Row:
 
 @dataclass(frozen=True)
 class Submitting:
-    """Where tasks are submitted, and what rows become."""
+    """The daemon to which tasks are submitted, and how rows become tasks."""
 
     reach: ReachOptions
     type: str | None = None
-    """Of all tasks; None: the column says it."""
+    """The type of all tasks; None: the column ``type`` contains it."""
     whole: bool = True
-    """Whether the payload is a column, or the row as JSON."""
+    """Whether the payload is a column; otherwise it is the row as JSON."""
     spool: str | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
     spool_above: int = 3_072
@@ -74,7 +74,7 @@ class Submitting:
 
     @classmethod
     def read(cls, options: Options, schema: StructType, *, overwrite: bool) -> "Submitting":
-        """Check options and columns, on the driver."""
+        """Read and check options and columns, on the driver."""
         if overwrite:
             raise SparkError("the quicx sink only appends: use mode('append'), and outputMode('append')")
         kind = options.text("type")
@@ -100,7 +100,7 @@ class Submitting:
         return submitting
 
     def submit(self, batches: Iterable[pa.RecordBatch], job: str) -> Submitted:
-        """Submit rows, and wait until the daemon has taken them all."""
+        """Submit rows and wait until the daemon has accepted all of them."""
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
         keys = _Keys(f"{job}/{partition}")
@@ -141,7 +141,7 @@ def _check_columns(schema: StructType) -> None:
 
 
 def _plain(value: Any) -> str:
-    """Give what JSON has for a value of Spark: times as RFC 3339, bytes as hex digits."""
+    """Return the JSON form of a Spark value: times in ISO 8601, bytes in hex, all others as strings."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
@@ -149,13 +149,13 @@ def _plain(value: Any) -> str:
 
 @dataclass
 class _Keys:
-    """The keys of a partition's tasks."""
+    """Computes the keys of a partition's tasks."""
 
     partition: str
     _seen: Counter[bytes] = field(default_factory=Counter)
 
     def of(self, kind: str, payload: bytes) -> bytes:
-        """Give the key of the next task: the same in each attempt, whatever the order of its rows."""
+        """Return the key of the next task: the same in each attempt, in any order of the rows."""
         content = blake2b(f"{self.partition}\0{kind}\0".encode(), digest_size=KEY)
         content.update(payload)
         digest = content.digest()
@@ -164,20 +164,20 @@ class _Keys:
 
     @staticmethod
     def own(key: str | bytes) -> bytes:
-        """Give the key for the user's own: the same in all jobs."""
+        """Return the key for a user's own key: the same in all jobs."""
         data = key.encode() if isinstance(key, str) else bytes(key)
         return blake2b(b"key\0" + data, digest_size=KEY).digest()
 
 
 class _Connection:
-    """A producer that is made again when the daemon was gone: what was submitted before is known to it by the keys."""
+    """A producer that reconnects; the keys tell the daemon which tasks it has already accepted."""
 
     def __init__(self, options: Submitting) -> None:
         self._options = options
         self._producer: Producer | None = None
 
     def submit(self, rows: list[_Row]) -> None:
-        """Submit tasks, for as long as it takes while any are accepted."""
+        """Submit tasks; this may take any time as long as some are accepted."""
         by_type: dict[str, list[_Row]] = {}
         for row in rows:
             by_type.setdefault(row.type, []).append(row)
@@ -186,7 +186,7 @@ class _Connection:
                 waiting = self._some(kind, waiting)
 
     def _some(self, kind: str, rows: list[_Row]) -> list[_Row]:
-        """Submit tasks; give those for which there was no room, fewer than before."""
+        """Submit tasks; return those that the full queue rejected, which are fewer than ``rows``."""
         problem: QuicxError | None = None
         for _ in attempts(self._options.retry):
             try:
@@ -229,7 +229,7 @@ class _Connection:
         return self._producer
 
     def close(self) -> None:
-        """End the connection, if there is one."""
+        """Close the connection, if there is one."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
@@ -237,14 +237,14 @@ class _Connection:
 
 @dataclass(frozen=True)
 class QuicxWriter(DataSourceArrowWriter):
-    """Submits the rows of a job. Spark makes one for each job on the driver and hands copies of it to the tasks."""
+    """Submits the rows of a job. Spark creates one for each job on the driver and sends copies of it to the tasks."""
 
     submitting: Submitting
     job: str
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "QuicxWriter":
-        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        """Create the writer from the options; invalid ones raise an error here, before any task runs."""
         return cls(
             Submitting.read(Options(options, "sink", "quicx"), schema, overwrite=overwrite), f"spark/{uuid4().hex}"
         )
@@ -256,13 +256,13 @@ class QuicxWriter(DataSourceArrowWriter):
 
 @dataclass(frozen=True)
 class QuicxStreamWriter(DataSourceStreamArrowWriter):
-    """Submits the rows of each micro-batch, once however often it is run."""
+    """Submits the rows of each micro-batch, once even if it runs again."""
 
     submitting: Submitting
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "QuicxStreamWriter":
-        """Make it of the options; what is wrong with them is an error here, before any task runs."""
+        """Create the writer from the options; invalid ones raise an error here, before any task runs."""
         return cls(Submitting.read(Options(options, "sink", "quicx"), schema, overwrite=overwrite))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Submitted:
@@ -270,7 +270,7 @@ class QuicxStreamWriter(DataSourceStreamArrowWriter):
         return self.submitting.submit(iterator, micro_batch("quicx"))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Do nothing: the daemon has the tasks."""
+        """Do nothing: the daemon already has the tasks."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Do nothing: what the daemon has is known to it when the micro-batch is run again."""
+        """Do nothing: if the micro-batch runs again, the daemon recognizes the tasks that it already has."""

@@ -1,4 +1,4 @@
-"""vgi over HTTP (section 10): the server, applications for other web servers, the caller's end, who calls."""
+"""vgi-rpc over HTTP (section 10): server, WSGI and ASGI applications, client, and authentication."""
 
 from typing import Final
 

@@ -1,4 +1,7 @@
-"""Who calls over HTTP: what looks at a request and says so. A ValueError or PermissionError is a 401."""
+"""Authentication over HTTP: functions that return the caller of a request.
+
+A ValueError or PermissionError is answered with status 401.
+"""
 
 import hashlib
 import hmac
@@ -23,31 +26,39 @@ __all__ = [
 
 
 AUTH_COOKIE: Final = "_vgi_auth"
-"""The cookie that keeps the token of a browser that has logged in."""
+"""The cookie with the token of a browser that has logged in."""
 
 
 class Request:
-    """What ``authenticate`` gets: the parts of a falcon request that people use."""
+    """A request as ``authenticate`` receives it: the commonly used parts of a falcon request."""
 
     def __init__(
         self, method: str, path: str, query_string: str, headers: list[tuple[str, str]], remote_addr: str
     ) -> None:
-        """Take what the server got."""
+        """Create a request; servers do this for each call.
+
+        Args:
+            method: The HTTP method.
+            path: The decoded path.
+            query_string: The query, without "?".
+            headers: The names and values of the headers.
+            remote_addr: The address of the client.
+        """
         self.method, self.path, self.query_string, self.remote_addr = method, path, query_string, remote_addr
         self.headers: Mapping[str, str] = {name.upper(): value for name, value in headers}
-        """The headers, their names in capitals."""
+        """The headers; their names are in upper case."""
         self.context = SimpleNamespace()
-        """Yours, to keep what you like."""
+        """A namespace for your own use."""
 
     @property
     def params(self) -> dict[str, Any]:
-        """What the query says: a text, or a list of them for a name that comes again."""
+        """The query parameters: a str each, or a list of str for a repeated name."""
         found = parse_qs(self.query_string, keep_blank_values=True)
         return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
     @property
     def cookies(self) -> dict[str, str]:
-        """The cookies; none where they cannot be read."""
+        """The cookies; empty if the header is malformed."""
         try:
             parsed: SimpleCookie = SimpleCookie(self.headers.get("COOKIE", ""))
         except CookieError:
@@ -56,11 +67,17 @@ class Request:
 
     @property
     def user_agent(self) -> str | None:
-        """What the caller says that it is."""
+        """The header ``User-Agent``, or None."""
         return self.get_header("User-Agent")
 
     def get_header(self, name: str, required: bool = False, default: str | None = None) -> str | None:
-        """Give a header, whatever the case of its name; ValueError for one that is required and missing."""
+        """Return a header.
+
+        Args:
+            name: The name, in any case.
+            required: Whether a missing header without ``default`` raises ValueError.
+            default: The value for a missing header.
+        """
         value = self.headers.get(name.upper(), default)
         if value is None and required:
             raise ValueError(f"the header {name} is missing")
@@ -68,11 +85,11 @@ class Request:
 
 
 Authenticate = Callable[[Request], AuthContext]
-"""Looks at a request and says who calls."""
+"""A function that returns the caller of a request."""
 
 
 def bearer_token(request: Request) -> str:
-    """Give the bearer token of a request; ValueError where it has none."""
+    """Return the bearer token of a request; raise ValueError if it has none."""
     scheme, _, token = (request.get_header("Authorization") or "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise ValueError("the Authorization header has no bearer token")
@@ -80,12 +97,19 @@ def bearer_token(request: Request) -> str:
 
 
 def bearer_authenticate(*, validate: Callable[[str], AuthContext]) -> Authenticate:
-    """Ask ``validate`` who has the bearer token; it raises ValueError for one it does not know."""
+    """Return an authenticator for bearer tokens.
+
+    Args:
+        validate: Returns the caller with a token, and raises ValueError for an unknown one.
+    """
     return lambda request: validate(bearer_token(request))
 
 
 def bearer_authenticate_static(*, tokens: Mapping[str, AuthContext]) -> Authenticate:
-    """Know these bearer tokens.
+    """Return an authenticator for a fixed set of bearer tokens.
+
+    Args:
+        tokens: The caller of each token. Tokens are compared in constant time.
 
     ```python
     >>> from penstock.vgi import AuthContext
@@ -98,7 +122,7 @@ def bearer_authenticate_static(*, tokens: Mapping[str, AuthContext]) -> Authenti
 
     def validate(token: str) -> AuthContext:
         given = hashlib.sha256(token.encode()).digest()
-        # All are compared, so that time tells nothing.
+        # Compare with all tokens, so that the time does not depend on the position of a match.
         found = [auth for digest, auth in known if hmac.compare_digest(digest, given)]
         if not found:
             raise ValueError("the bearer token is not known")
@@ -108,7 +132,13 @@ def bearer_authenticate_static(*, tokens: Mapping[str, AuthContext]) -> Authenti
 
 
 def chain_authenticate(*authenticators: Authenticate) -> Authenticate:
-    """Ask one after the other; the first that knows the caller decides, and a PermissionError ends it at once."""
+    """Return an authenticator that tries others in turn.
+
+    The first that does not raise ValueError decides. A PermissionError rejects the request immediately.
+
+    Raises:
+        ValueError: If no authenticator is given.
+    """
     if not authenticators:
         raise ValueError("there is nobody to ask")
 
@@ -125,7 +155,12 @@ def chain_authenticate(*authenticators: Authenticate) -> Authenticate:
 
 
 def make_cookie_authenticate(inner: Authenticate, cookie_name: str = "_vgi_auth") -> Authenticate:
-    """Ask ``inner`` about the bearer token that a cookie has; ValueError where there is no such cookie."""
+    """Return an authenticator that passes the token in a cookie to another one, as a bearer token.
+
+    Args:
+        inner: The authenticator for bearer tokens.
+        cookie_name: The name of the cookie; a request without it is rejected.
+    """
 
     def ask(request: Request) -> AuthContext:
         token = request.cookies.get(cookie_name)

@@ -1,4 +1,4 @@
-"""How a call over HTTP runs: who calls, the method, its state out of a token and into the next one."""
+"""The execution of calls over HTTP: authentication, methods, and stream states in tokens."""
 
 import io
 import logging
@@ -29,13 +29,13 @@ __all__ = ["HttpCalls"]
 _log = logging.getLogger("vgi_rpc.http")
 
 _METHOD = "penstock.method"
-"""Whose state a token carries: it is good for no other method."""
+"""The metadata key of a token's method; the token is valid for no other method."""
 _CLASS = "penstock.state"
-"""Which class the state has: a method may have several."""
+"""The metadata key of the state's class; a method may have several."""
 
 
 def _microseconds(when: datetime) -> int:
-    """Give a time as the core takes it; one without a zone is UTC."""
+    """Return a time in microseconds since 1970, for the core; a time without a zone is UTC."""
     known = when.replace(tzinfo=UTC) if when.tzinfo is None else when
     return round(known.timestamp() * 1_000_000)
 
@@ -45,7 +45,7 @@ def _request(call: "_core.VgiHttpCall") -> Request:
 
 
 class HttpCalls:
-    """Answers calls that come over HTTP; any number of threads may use it."""
+    """The handler of calls over HTTP. Any number of threads may use it."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class HttpCalls:
         }
 
     def handle(self, call: "_core.VgiHttpCall") -> None:
-        """Answer a request of our own server, or let its caller in: then it comes back with its body."""
+        """Answer a request of the core's server, or authenticate its caller; it then returns with its body."""
         auth: AuthContext | None = call.auth
         if auth is None:
             auth = self.admit(call)
@@ -74,11 +74,11 @@ class HttpCalls:
         self.answer(call, auth)
 
     def admit(self, call: "_core.VgiHttpCall") -> AuthContext | None:
-        """Say who calls, by the head of the request alone; None where it is answered."""
+        """Return the caller, from the head of the request alone; None if the request has been answered."""
         return None if call.done else self._gate.let_in(call, _request(call))
 
     def answer(self, call: "_core.VgiHttpCall", auth: AuthContext) -> None:
-        """Answer a request whose body is there; the answer goes with the call."""
+        """Answer a request whose body has been received; the call holds the answer."""
         if call.done:
             return
         call.authenticated((auth.domain or "", auth.principal or "") if auth.authenticated else None)
@@ -90,19 +90,19 @@ class HttpCalls:
             self._dispatch(call, _request(call), auth)
 
     def _upload_urls(self, call: "_core.VgiHttpCall") -> None:
-        """Give URLs to which a caller may put what is too large for a request."""
-        assert self._uploads is not None  # noqa: S101 -- or the core had found no such method
+        """Answer with URLs to which the caller may upload requests that are too large."""
+        assert self._uploads is not None  # noqa: S101 -- otherwise the core knows no such method
         try:
             made = [self._uploads.generate_upload_url(pa.schema([])) for _ in range(call.urls)]
             call.reply_urls([(each.upload_url, each.download_url, _microseconds(each.expires_at)) for each in made])
-        except Exception as error:  # noqa: BLE001 -- what gives URLs is the user's, and its caller hears of it
+        except Exception as error:  # noqa: BLE001 -- every exception of the user's provider goes to the caller
             _log.exception("no upload URLs could be given")
             if not call.done:
                 fail(call, "method", error)
 
     def _dispatch(self, call: "_core.VgiHttpCall", request: Request, auth: AuthContext) -> None:
         transport = {"remote_addr": request.remote_addr, "user_agent": request.user_agent or ""}
-        # A trace that goes on from a proxy or another client; what came with the batch itself counts more.
+        # The trace context of a proxy or another client; the one in the batch itself takes precedence.
         traced = {name: request.get_header(name) for name in ("traceparent", "tracestate")}
         transport |= {name: value for name, value in traced.items() if value}
         invocation = Invocation(self._server, call, auth, transport)
@@ -115,7 +115,7 @@ class HttpCalls:
                 self._init(call, invocation)
             else:
                 self._exchange(call, invocation)
-        except Exception as error:  # noqa: BLE001 -- a fault of ours is an answer too
+        except Exception as error:  # noqa: BLE001 -- an internal error must be answered too
             _log.exception("a call could not be answered: %s", call.path)
             if not call.done:
                 invocation.failed("method", error)
@@ -129,7 +129,7 @@ class HttpCalls:
             invocation.ctx.set_cookie_headers = cookies
 
         def add_cookies() -> None:
-            # They go before the answer, and only the method knows them.
+            # They precede the answer, and are known only after the method has run.
             while cookies:
                 call.add_header("Set-Cookie", cookies.pop(0))
 
@@ -144,7 +144,7 @@ class HttpCalls:
         producer = self._is_producer(call.method, invocation, given)
         try:
             state = None if producer else self._pack(call.method, stream.state)
-        except Exception as error:  # noqa: BLE001 -- a state that no token can carry is the method's fault
+        except Exception as error:  # noqa: BLE001 -- a state that does not fit into a token is an error of the method
             invocation.failed("method", error)
             return
         call.open(output, given, invocation.header(stream), producer)
@@ -177,7 +177,7 @@ class HttpCalls:
         try:
             self._step(call, invocation, state, item, out)
             left = self._pack(method, state)
-        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+        except Exception as error:  # noqa: BLE001 -- every exception of a method goes to its caller
             invocation.failed("method", error)
             return
         call.finish(left)
@@ -190,7 +190,7 @@ class HttpCalls:
         output: pa.Schema,
         item: AnnotatedBatch,
     ) -> None:
-        """Let a producer put out what fits into this answer; what is left goes on with the state."""
+        """Run a producer until the answer is full; the state in the token continues with the rest."""
         end = None if self._seconds is None else time.monotonic() + self._seconds
         total, left = 0, None
         try:
@@ -203,7 +203,7 @@ class HttpCalls:
                 if not call.room() or (end is not None and time.monotonic() >= end):
                     left = self._pack(call.method, state)
                     break
-        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+        except Exception as error:  # noqa: BLE001 -- every exception of a method goes to its caller
             invocation.failed("method", error)
             return
         call.finish(left)
@@ -245,7 +245,7 @@ class HttpCalls:
         return not any(issubclass(each, ExchangeState) for each in self._states[method])
 
     def _pack(self, method: str, state: StreamState) -> bytes:
-        """Give a state as a token carries it."""
+        """Serialize a state for a token; raise TypeError unless the method's annotation names its class."""
         classes = self._states[method]
         if type(state) not in classes:
             named = ", ".join(each.__name__ for each in classes) or "none"
@@ -260,7 +260,7 @@ class HttpCalls:
         return sink.getvalue()
 
     def _unpack(self, method: str, data: bytes) -> StreamState:
-        """Read a state out of a token, which is ours: its signature holds."""
+        """Parse the state of a token, whose signature has been verified."""
         batch, metadata = deserialize_record_batch(data)
         said = dict(metadata or {})
         if said.get(_METHOD.encode()) == method.encode():

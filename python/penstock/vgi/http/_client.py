@@ -1,4 +1,4 @@
-"""Calling over HTTP."""
+"""The client over HTTP."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ _RETRYABLE = frozenset({429, 502, 503, 504})
 
 @dataclass(frozen=True)
 class HttpRetryConfig:
-    """When a request is sent again, as long as there is time for its answer.
+    """The rules for retrying requests, as long as there is time left for an answer.
 
     ```python
     >>> from penstock.vgi import HttpRetryConfig
@@ -55,24 +55,30 @@ class HttpRetryConfig:
     """
 
     max_retries: int = 3
-    """So many times more, at most."""
+    """The most retries of a request."""
     backoff_base: float = 0.5
-    """Seconds before the first; each further one waits twice as long, and a part of it by chance."""
+    """Seconds before the first retry, doubled for each further one; the actual wait is a random half to all of it."""
     backoff_max: float = 30.0
-    """Seconds that a wait has at most."""
+    """The longest wait in seconds."""
     retryable_status_codes: frozenset[int] = field(default_factory=lambda: _RETRYABLE)
-    """The statuses after which it is sent again."""
+    """The response statuses that are retried."""
     retry_on_connection_error: bool = True
-    """Whether it is sent again where the connection failed."""
+    """Whether connection failures are retried."""
     respect_retry_after: bool = True
-    """Whether the server may say how long to wait."""
+    """Whether to wait for the time in the server's ``Retry-After``, at most ``backoff_max``."""
 
 
 class HttpTransientError(RpcError):
-    """A server or a proxy was not able to answer, also after all retries."""
+    """A retryable status of a server or proxy that persisted over all retries."""
 
     def __init__(self, status_code: int, body_preview: str, retry_after: float | None = None) -> None:
-        """Take the answer's status, the beginning of its body, and how long to wait if it said so."""
+        """Create the error.
+
+        Args:
+            status_code: The status of the last response.
+            body_preview: The beginning of its body.
+            retry_after: The seconds in its ``Retry-After``, or None.
+        """
         super().__init__("HttpTransientError", f"HTTP {status_code}: {body_preview}", "")
         self.status_code = status_code
         self.body_preview = body_preview
@@ -80,52 +86,54 @@ class HttpTransientError(RpcError):
 
     @classmethod
     def of(cls, said: str) -> Self:
-        """Read what the core says of an answer, JSON."""
+        """Create the error from the core's JSON about the response."""
         return cls(**json.loads(said))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Survive a pickle."""
+        """Support pickling."""
         return type(self), (self.status_code, self.body_preview, self.retry_after)
 
 
 class HttpStreamSession(Session):
-    """A caller's end of a stream over HTTP.
+    """The client's end of a stream over HTTP, which the streaming methods of ``http_connect`` proxies return.
 
-    The server keeps nothing of it: to close it does nothing, and other calls may be made meanwhile. Streaming methods
-    give it, of proxies of ``http_connect``.
+    The server keeps no state of the stream, so closing it does nothing, and other calls may be made meanwhile.
     """
 
     def exchange(self, input_batch: AnnotatedBatch) -> AnnotatedBatch:
-        """Send a batch and give the answer. It is sent once only, whatever the retries say."""
+        """Send a batch and return the answer. The batch is sent only once, regardless of ``retry``."""
         return super().exchange(input_batch)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because the server keeps no state of the stream."""
 
 
 @dataclass(frozen=True)
 class HttpServerCapabilities:
-    """What a server takes (section 10)."""
+    """The announced capabilities of a server (vgi-rpc, section 10)."""
 
     max_request_bytes: int | None = None
+    """The most bytes of a request; None if the server does not announce it."""
     upload_url_support: bool = False
+    """Whether the server issues URLs for uploading requests that are too large."""
     max_upload_bytes: int | None = None
+    """The most bytes of an upload; None if the server does not announce it."""
     cache_expires_at: float | None = None
-    """Until when this may be kept, in seconds since 1970; None where the server does not say."""
+    """The time until which this may be cached, in seconds since 1970; None if the server does not announce it."""
 
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 def _sender(client: Any) -> Callable[..., tuple[int, list[tuple[str, str]], bytes]] | None:
-    """Give what sends a request by a client that the caller has: httpx.Client, or that of ``make_sync_client``."""
+    """Return the function that sends requests through the user's client: an httpx.Client or a SyncTestClient."""
     if client is None:
         return None
 
     def send(method: str, path: str, headers: Any, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         answer = client.request(method, path, headers=dict(headers), content=body)
         content: bytes = answer.content
-        # It may have inflated the body, and left the field as it was.
+        # The client may have decompressed the body without removing the header.
         coded = content.startswith(_ZSTD)
         kept = [(name, value) for name, value in answer.headers.items() if coded or name.lower() != "content-encoding"]
         return answer.status_code, kept, content
@@ -135,7 +143,7 @@ def _sender(client: Any) -> Callable[..., tuple[int, list[tuple[str, str]], byte
 
 @dataclass(frozen=True)
 class _Trust:
-    """Whom a caller trusts whose URL is https://, and who it is."""
+    """The servers that a client trusts over https://, and its own certificate."""
 
     fingerprint: str | None = None
     ca: str | PathLike[str] | None = None
@@ -193,18 +201,37 @@ def http_connect(
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
 ) -> Iterator[P]:
-    """Give a proxy of a service at a URL.
+    """Yield a proxy of a service at a URL.
 
-    Without ``prefix`` it finds out where the service is: a server of the specification says so. ``client`` is an
-    ``httpx.Client`` or what ``make_sync_client`` gives, in place of the core's own. ``retry`` says when a request is
-    sent again, by default never. With ``compression_level`` answers may be compressed, and so are requests to servers
-    that say that they take it; None is for neither. ``headers`` go with every request.
+    Over https:// the server is trusted by at most one of ``fingerprint``, ``ca`` and ``system_ca``; by default by the
+    system's CAs. Redirects are errors.
 
-    ``external_location`` says how batches are fetched that the server has put elsewhere. A request that is too large
-    for the server is put where it says, as ``external_location`` or its default allows.
+    Args:
+        protocol: The service, a ``typing.Protocol``.
+        base_url: The URL of the server, without the prefix; not needed with ``client``.
+        prefix: The prefix of the service's paths; by default that of ``client``, else it is discovered.
+        on_log: Called with each log message of the server; by default they are dropped.
+        client: An ``httpx.Client`` with a base URL, or the result of ``make_sync_client``, to send requests with; by
+            default the core sends them. The arguments about TLS have no effect with it.
+        external_location: How to fetch batches that the server put into an object store; by default their pointers
+            are returned as they are. It also restricts the URLs to which requests that are too large for the server
+            are uploaded; by default that of ``ClientExternalConfig()`` does.
+        ipc_validation: How thoroughly to check the batches of streams.
+        retry: When to retry a request; by default never.
+        compression_level: The zstd level of requests to servers that accept zstd; answers may be compressed too. None
+            disables both.
+        headers: Headers of every request.
+        fingerprint: The fingerprint of the trusted certificate, ``sha256:HEX``.
+        ca: The path of the trusted CA certificates, PEM.
+        system_ca: Whether to trust the system's CAs.
+        cert: The path of the client's own certificate, PEM.
+        key: The path of its key.
 
-    A server with https:// is trusted by its ``fingerprint``, a ``ca`` or the system's store, which is the default;
-    ``cert`` and ``key`` are the caller's own.
+    Yields:
+        A proxy with the service's methods, which accept keyword arguments only.
+
+    Raises:
+        ValueError: If there is neither a base URL nor a client.
     """
     values = dict(method_values(rpc_methods(protocol)))
     core = _core_client(
@@ -236,7 +263,13 @@ def http_introspect(
     cert: str | PathLike[str] | None = None,
     key: str | PathLike[str] | None = None,
 ) -> ServiceDescription:
-    """Ask a server what it has; RpcError where it does not tell. The arguments are those of ``http_connect``."""
+    """Request the description of a server at a URL.
+
+    The arguments are those of ``http_connect``; ``ipc_validation`` applies to the batch with the description.
+
+    Raises:
+        RpcError: If the server does not answer ``__describe__``, or its description cannot be read.
+    """
     trust = _Trust(fingerprint, ca, system_ca, cert, key)
     core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry, headers=headers, trust=trust)
     with transport_errors(DESCRIBE_METHOD_NAME):
@@ -252,7 +285,7 @@ def http_capabilities(
     client: Any = None,
     retry: HttpRetryConfig | None = None,
 ) -> HttpServerCapabilities:
-    """Ask a server what it takes."""
+    """Request the capabilities of a server at a URL. The arguments are those of ``http_connect``."""
     core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry)
     with transport_errors("capabilities"):
         request, urls, upload, seconds = core.capabilities()
@@ -272,7 +305,20 @@ def request_upload_urls(
     client: Any = None,
     retry: HttpRetryConfig | None = None,
 ) -> list[UploadUrl]:
-    """Ask a server for URLs to which something may be put, 1 to 100; RpcError where it gives none."""
+    """Request URLs for uploads from a server.
+
+    The further arguments are those of ``http_connect``.
+
+    Args:
+        base_url: The URL of the server, without the prefix.
+        count: The number of URLs, 1 to 100.
+        prefix: The prefix of the service's paths.
+        client: The client to send the request with.
+        retry: When to retry the request.
+
+    Raises:
+        RpcError: If the server does not issue upload URLs.
+    """
     core = _core_client(_core.VgiProtocol("", []), base_url, prefix, client, retry=retry)
     with transport_errors("request_upload_urls"):
         found = core.upload_urls(count)

@@ -1,4 +1,4 @@
-"""Documents of JSON from servers of authorization: keys, metadata, tokens."""
+"""JSON documents from authorization servers: keys, metadata and tokens."""
 
 import json
 import logging
@@ -22,23 +22,23 @@ __all__ = ["FetchError", "fetch_json"]
 _log = logging.getLogger("vgi_rpc.http")
 
 _SECONDS = 10.0
-"""How long a server may take for each step of its answer."""
+"""The timeout in seconds of each step of an answer."""
 _BYTES = 1 << 20
-"""What a document has at most."""
+"""The most bytes of a document."""
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
 class FetchError(OSError):
-    """A document could not be had. ``status`` is what the server said, None where there was no answer."""
+    """A document that could not be fetched. ``status`` is the HTTP status, or None without an error status."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
-        """Say why."""
+        """Create the error with its reason and the HTTP status."""
         super().__init__(message)
         self.status = status
 
 
 class _NoDowngrade(HTTPRedirectHandler):
-    """Follows to where the answer is as safe as what was asked."""
+    """A redirect handler that rejects redirects from https:// to anything else."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         if urlsplit(req.full_url).scheme == "https" and urlsplit(newurl).scheme != "https":
@@ -47,19 +47,23 @@ class _NoDowngrade(HTTPRedirectHandler):
 
 
 def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Get an object of JSON; with a form POST that. FetchError says what went wrong, and nothing of the form."""
+    """Return the JSON object at a URL, requested with GET, or with POST if there is a form.
+
+    Raises:
+        FetchError: If the document cannot be fetched; the message contains nothing of the form.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FetchError(f"{url!r} is no URL of http:// or https://")
     if parts.scheme == "http" and parts.hostname not in _HERE:
         _log.warning("%s is read without TLS: whoever is on the way may change it", url)
     opener = OpenerDirector()
-    # Without what else urllib knows: files and FTP are nobody's authorization.
+    # HTTP only: urllib's default handlers would also open files and FTP.
     handlers = (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, _NoDowngrade, HTTPErrorProcessor)
     for handler in handlers:
         opener.add_handler(handler())
     data = None if form is None else urlencode(form).encode()
-    request = Request(url, data, {"Accept": "application/json"})  # noqa: S310 -- the scheme was looked at
+    request = Request(url, data, {"Accept": "application/json"})  # noqa: S310 -- the scheme was checked
     try:
         with opener.open(request, timeout=_SECONDS) as answer:
             body = answer.read(_BYTES + 1)

@@ -1,4 +1,4 @@
-"""The door of a service over HTTP: who is let in, what others are told, and the pages that need no method."""
+"""Admission to a service over HTTP: authentication, the answers to rejected callers, and pages without a method."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _log = logging.getLogger("vgi_rpc.http")
 
 
 class Gate:
-    """Says who calls; any number of threads may ask."""
+    """The authentication of callers. Any number of threads may use it."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Gate:
         metadata: OAuthResourceMetadata | None,
         on_failure: Callable[[str], None] | None,
     ) -> None:
-        """``on_failure`` gets the class of the error of each caller who is not let in."""
+        """Set up authentication; ``on_failure`` receives the error class for each rejected caller."""
         self._authenticate, self._on_failure = authenticate, on_failure
         self._challenge = "Bearer"
         self._login: BrowserLogin | None = None
@@ -44,7 +44,7 @@ class Gate:
             self._pages[options.prefix + LOGOUT] = self._login.logout
 
     def let_in(self, call: "_core.VgiHttpCall", request: Request) -> AuthContext | None:
-        """Say who calls; None where the call was answered, with a page or because its caller is not let in."""
+        """Return the caller; None if the call has been answered, with a page or with a rejection."""
         if call.page == "own":
             status, headers, body = self._pages[call.path](request)
             call.respond(status, headers, body)
@@ -57,7 +57,7 @@ class Gate:
         except (ValueError, PermissionError) as error:
             _log.warning("a caller at %s was not let in: %s", call.remote, error)
             self._turn_away(call, request, error)
-        except Exception:  # noqa: BLE001 -- what looks at callers is broken, and the next one is served
+        except Exception:  # noqa: BLE001 -- a broken authenticator must not stop the server
             _log.exception("authenticate failed: %s %s", call.http_method, call.path)
             call.error(500, "the server failed; its log says why")
         return None

@@ -1,4 +1,4 @@
-"""Callers with a JSON Web Token (RFC 7519). Needs the extra ``penstock[vgi-oauth]`` once it is used."""
+"""Authentication by JSON Web Tokens (RFC 7519). Its use requires the extra ``penstock[vgi-oauth]``."""
 
 import logging
 import threading
@@ -15,15 +15,15 @@ __all__ = ["jwt_authenticate"]
 _log = logging.getLogger("vgi_rpc.http")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
-"""Signatures of keys that may be published. With HS256 whoever reads the keys could sign."""
+"""Asymmetric algorithms only: with HS256, anyone who can read the published keys could sign tokens."""
 _AGE = 3600.0
-"""Seconds after which keys are read again, so that one that was withdrawn is good no longer."""
+"""Seconds after which keys are fetched again, so that a withdrawn key becomes invalid."""
 _AGAIN = 10.0
-"""Seconds between two readings for keys that are not known: tokens with made-up names cost no more than that."""
+"""The least seconds between two fetches because of unknown keys, which limits the cost of made-up key IDs."""
 
 
 class _Keys:
-    """The keys of an issuer: read when the first token comes, again for an unknown one, and when they are old."""
+    """The keys of an issuer: fetched for the first token, and again for an unknown key or once they are old."""
 
     def __init__(self, issuer: str, uri: str | None, read: Callable[[Any], Any]) -> None:
         self._issuer, self._uri, self._read = issuer, uri, read
@@ -32,8 +32,8 @@ class _Keys:
         self._at = 0.0
 
     def get(self, older_than: Any = None) -> Any:
-        """Give the keys; others than ``older_than`` if there may be any."""
-        # One reads, and those who come meanwhile wait for it.
+        """Return the keys; with ``older_than``, fetch them again unless that was done recently."""
+        # One thread fetches, and others wait for its result.
         with self._lock:
             age = time.monotonic() - self._at
             unknown = older_than is not None and self._keys is older_than and age >= _AGAIN
@@ -71,15 +71,25 @@ def jwt_authenticate(
     principal_claim: str = "sub",
     domain: str = "jwt",
 ) -> Authenticate:
-    """Let in callers whose bearer token is a JWT that ``issuer`` made for ``audience``; any of several will do.
+    """Return an authenticator for bearer tokens that are JWTs of an issuer for an audience.
 
-    The issuer's keys are at ``jwks_uri``, by default where its ``/.well-known/openid-configuration`` says (that of
-    the first of several). They are kept for an hour, and read again for a token whose key is not known, every ten
-    seconds at most. Signatures are RS, PS and ES with 256, 384 and 512 bits and EdDSA. ``exp``, ``nbf`` and ``iat``
-    are obeyed where a token has them; ``claims_options`` asks for more, ``{"exp": {"essential": True}}`` for example,
-    as joserfc has it. The caller's name is the claim ``principal_claim``.
+    The issuer's keys are fetched for the first token and kept for an hour. They are fetched again for a token with an
+    unknown key, at most every 10 seconds. Signatures may be RS, PS and ES with 256, 384 or 512 bits, and EdDSA. The
+    claims ``exp``, ``nbf`` and ``iat`` are checked if a token has them.
 
-    ImportError without joserfc, which ``penstock[vgi-oauth]`` brings.
+    Args:
+        issuer: The accepted issuer, or several.
+        audience: The accepted audience, or several.
+        jwks_uri: The URL of the keys; by default the one in the ``/.well-known/openid-configuration`` of the (first)
+            issuer.
+        claims_options: Further requirements for claims, in the format of joserfc, for example
+            ``{"exp": {"essential": True}}``.
+        principal_claim: The claim with the caller's name.
+        domain: The ``domain`` of the AuthContext.
+
+    Raises:
+        ImportError: If joserfc is not installed; the extra ``penstock[vgi-oauth]`` installs it.
+        ValueError: If an issuer or an audience is empty.
     """
     jwt, KeySet, InvalidKeyIdError, JoseError = _joserfc()  # noqa: N806 -- classes
     issuers = (issuer,) if isinstance(issuer, str) else tuple(issuer)
@@ -109,7 +119,7 @@ def jwt_authenticate(
             except InvalidKeyIdError:
                 claims = claims_of(token, keys.get(older_than=known))
         except (JoseError, ValueError, TypeError) as error:
-            # What is wrong with it, and nothing of the token itself.
+            # The message must contain nothing of the token itself.
             reason = str(error) if isinstance(error, JoseError) else type(error).__name__
             raise ValueError(f"Invalid JWT: {reason}") from None
         return AuthContext(

@@ -1,7 +1,8 @@
-"""Callers whose certificate a proxy has checked and hands on in a header.
+"""Authentication by client certificates that a proxy has verified and forwards in a header.
 
-The proxy MUST drop such headers of its callers: whoever reaches the service past it, or through one that lets them
-pass, can be anybody. What reads certificates needs the extra ``penstock[vgi-mtls]`` once it is used.
+The proxy MUST drop such headers from the requests of its own clients. A client that reaches the service without the
+proxy, or through one that forwards these headers, can impersonate any other. The functions that parse certificates
+require the extra ``penstock[vgi-mtls]``.
 """
 
 import re
@@ -28,12 +29,12 @@ __all__ = [
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 _ALGORITHMS = ("sha1", "sha256", "sha384", "sha512")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|[^",;]+|[,;]|"')
-"""The pieces of an X-Forwarded-Client-Cert: quoted text, plain text, and what stands between."""
+"""The tokens of an X-Forwarded-Client-Cert: quoted text, plain text, and separators."""
 
 
 @dataclass(frozen=True)
 class XfccElement:
-    """What one proxy says of its caller in ``X-Forwarded-Client-Cert``.
+    """One proxy's element of ``X-Forwarded-Client-Cert``, which describes its client.
 
     ```python
     >>> from penstock.vgi.http import XfccElement
@@ -44,18 +45,18 @@ class XfccElement:
     """
 
     hash: str | None = None
-    """SHA-256 of the certificate, hexadecimal."""
+    """The SHA-256 of the certificate, in hexadecimal."""
     cert: str | None = None
-    """The certificate, PEM."""
+    """The certificate in PEM."""
     subject: str | None = None
     uri: str | None = None
     dns: tuple[str, ...] = ()
     by: str | None = None
-    """What names the proxy itself."""
+    """The URI of the proxy's own certificate."""
 
 
 def _split(header: str) -> list[list[str]]:
-    """Give the elements of the header, each a list of its ``key=value``; quotes keep commas and semicolons."""
+    """Split the header into its elements, each a list of ``key=value``; quoted commas and semicolons do not split."""
     elements: list[list[str]] = [[""]]
     for piece in _QUOTED.findall(header):
         if piece == ",":
@@ -99,10 +100,13 @@ def mtls_authenticate_xfcc(
     domain: str = "mtls",
     select_element: Literal["first", "last"] = "first",
 ) -> Authenticate:
-    """Let in whom ``X-Forwarded-Client-Cert`` names, as Envoy sends it.
+    """Return an authenticator for the ``X-Forwarded-Client-Cert`` header of Envoy.
 
-    ``validate`` says who that is, and raises ValueError for whom it does not know; without it everybody whom the
-    proxy let in is let in, by the common name of the subject. ``"first"`` is the caller, ``"last"`` the nearest proxy.
+    Args:
+        validate: Returns the caller of an element, and raises ValueError for an unknown one. Without it, every client
+            that the proxy accepts is accepted, under the common name of its subject.
+        domain: The ``domain`` of the AuthContext without ``validate``.
+        select_element: "first", the original client, or "last", the client of the nearest proxy.
     """
 
     def authenticate(request: Request) -> AuthContext:
@@ -139,10 +143,17 @@ def mtls_authenticate(
     header: str = "X-SSL-Client-Cert",
     check_expiry: bool = False,
 ) -> Authenticate:
-    """Ask ``validate`` whose the certificate is that a proxy hands on: PEM, percent-encoded, as nginx sends it.
+    """Return an authenticator for certificates that a proxy forwards as percent-encoded PEM, as nginx does.
 
-    Whom the certificate was signed by is the proxy's to check. ``check_expiry`` looks at its dates once more.
-    ImportError without cryptography, which ``penstock[vgi-mtls]`` brings.
+    The proxy must verify who signed the certificate.
+
+    Args:
+        validate: Returns the caller with a certificate, and raises ValueError for an unknown one.
+        header: The header with the certificate.
+        check_expiry: Whether to check the validity period of the certificate here too.
+
+    Raises:
+        ImportError: If cryptography is not installed; the extra ``penstock[vgi-mtls]`` installs it.
     """
     load = _cryptography("mtls_authenticate").load_pem_x509_certificate
 
@@ -172,12 +183,21 @@ def mtls_authenticate_fingerprint(
     fingerprints: Mapping[str, AuthContext],
     header: str = "X-SSL-Client-Cert",
     algorithm: str = "sha256",
-    domain: str = "mtls",  # noqa: ARG001 -- each AuthContext has its own; the contract has the name
+    domain: str = "mtls",  # noqa: ARG001 -- vgi_rpc has it; each AuthContext has its own
     check_expiry: bool = False,
 ) -> Authenticate:
-    """Let in the certificates with these fingerprints: lower-case hexadecimal digits without colons.
+    """Return an authenticator for certificates with known fingerprints.
 
-    ``algorithm`` is sha256, sha1, sha384 or sha512.
+    Args:
+        fingerprints: The caller of each fingerprint; fingerprints are lower-case hexadecimal digits without colons.
+        header: The header with the certificate.
+        algorithm: The algorithm of the fingerprints: sha256, sha1, sha384 or sha512.
+        domain: Ignored, because each AuthContext has its own.
+        check_expiry: Whether to check the validity period of the certificate here too.
+
+    Raises:
+        ImportError: If cryptography is not installed; the extra ``penstock[vgi-mtls]`` installs it.
+        ValueError: If the algorithm is unknown.
     """
     _cryptography("mtls_authenticate_fingerprint")
     from cryptography.hazmat.primitives import hashes
@@ -202,9 +222,18 @@ def mtls_authenticate_subject(
     allowed_subjects: frozenset[str] | None = None,
     check_expiry: bool = False,
 ) -> Authenticate:
-    """Let in callers by the common name of their certificate; with ``allowed_subjects`` these alone.
+    """Return an authenticator that identifies callers by the common name of their certificate.
 
     The claims are ``subject_dn`` (RFC 4514), ``serial`` (hexadecimal) and ``not_valid_after``.
+
+    Args:
+        header: The header with the certificate.
+        domain: The ``domain`` of the AuthContext.
+        allowed_subjects: The accepted common names; by default all are accepted.
+        check_expiry: Whether to check the validity period of the certificate here too.
+
+    Raises:
+        ImportError: If cryptography is not installed; the extra ``penstock[vgi-mtls]`` installs it.
     """
     common_name = _cryptography("mtls_authenticate_subject").oid.NameOID.COMMON_NAME
 

@@ -1,4 +1,4 @@
-"""OAuth 2.0: what a service says of who may call it (RFC 9728), and what callers read of it."""
+"""OAuth 2.0: the protected resource metadata of a service (RFC 9728), and functions for clients to read it."""
 
 import json
 import re
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
-"""Where the metadata is, before the service's prefix."""
+"""The path of the metadata; the service's prefix follows it."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~]+")
 _IN_A_CHALLENGE = ("client_id", "client_secret", "device_code_client_id", "device_code_client_secret")
@@ -32,12 +32,12 @@ _IN_A_CHALLENGE = ("client_id", "client_secret", "device_code_client_id", "devic
 
 @dataclass(frozen=True)
 class _ResourceMetadata:
-    """What is said of who may call a service."""
+    """The protected resource metadata of a service."""
 
     resource: str
     """The URL of the service."""
     authorization_servers: tuple[str, ...]
-    """The issuers whose tokens are good here, at least one."""
+    """The issuers whose tokens the service accepts, at least one."""
     scopes_supported: tuple[str, ...] = ()
     bearer_methods_supported: tuple[str, ...] = ("header",)
     resource_signing_alg_values_supported: tuple[str, ...] = ()
@@ -46,20 +46,24 @@ class _ResourceMetadata:
     resource_policy_uri: str | None = None
     resource_tos_uri: str | None = None
     client_id: str | None = None
-    """Who callers say that they are, at those servers. It is no field of RFC 9728, nor are those that follow."""
+    """The client ID for callers to use at these servers. This field and the following ones are not part of RFC 9728."""
     client_secret: str | None = None
     use_id_token_as_bearer: bool = False
-    """Whether the token that counts is the ``id_token``, in place of the ``access_token``."""
+    """Whether the bearer token is the ``id_token`` instead of the ``access_token``."""
     device_code_client_id: str | None = None
     device_code_client_secret: str | None = None
 
 
 @dataclass(frozen=True)
 class OAuthResourceMetadata(_ResourceMetadata):
-    """What a service says of who may call it, for ``oauth_resource_metadata=``.
+    """The protected resource metadata that a service publishes, for the option ``oauth_resource_metadata``.
 
-    ValueError for an empty resource, for no server, and for names that a header could not carry. What stands in
-    ``client_secret`` is told to everybody: it is for servers that want one of callers who cannot keep a secret.
+    The ``client_secret`` is public: it is for authorization servers that require one even from clients that cannot
+    keep a secret.
+
+    Raises:
+        ValueError: If the resource is empty, there is no authorization server, or a client ID or secret has
+            characters that are not URL-safe.
 
     ```python
     >>> from penstock.vgi import OAuthResourceMetadata
@@ -70,7 +74,7 @@ class OAuthResourceMetadata(_ResourceMetadata):
     """
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Raise ValueError for fields that are invalid."""
         if not self.resource:
             raise ValueError("OAuthResourceMetadata.resource must not be empty")
         if not self.authorization_servers:
@@ -83,7 +87,7 @@ class OAuthResourceMetadata(_ResourceMetadata):
                 )
 
     def to_json_dict(self) -> dict[str, object]:
-        """Give the document: the two fields that are required, and others where they are not the defaults."""
+        """Return the document: the two required fields, and all others that differ from their defaults."""
         said: dict[str, object] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -92,17 +96,17 @@ class OAuthResourceMetadata(_ResourceMetadata):
         return said
 
     def to_json(self) -> bytes:
-        """Give the document as the service answers with it."""
+        """Return the document as the JSON that the service publishes."""
         return json.dumps(self.to_json_dict(), separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
 class OAuthResourceMetadataResponse(_ResourceMetadata):
-    """What a service said; the fields are those of ``OAuthResourceMetadata``."""
+    """The metadata received from a service; the fields are those of ``OAuthResourceMetadata``."""
 
 
 def challenge(metadata: OAuthResourceMetadata, prefix: str) -> str:
-    """Give the ``WWW-Authenticate`` of a service (RFC 9728, 5.1)."""
+    """Return the ``WWW-Authenticate`` of a service (RFC 9728, section 5.1)."""
     parts = urlsplit(metadata.resource)
     at = "" if prefix == "/" else prefix
     said = [f'Bearer resource_metadata="{parts.scheme}://{parts.netloc}{WELL_KNOWN}{at}"']
@@ -114,13 +118,13 @@ def challenge(metadata: OAuthResourceMetadata, prefix: str) -> str:
 
 
 def _parameter(www_authenticate: str, name: str) -> str | None:
-    # The name as a whole: client_id is the end of device_code_client_id too.
+    # Match the whole name, because device_code_client_id ends with client_id too.
     found = re.search(rf'(?<![\w-]){name}="([^"]+)"', www_authenticate)
     return None if found is None else found[1]
 
 
 def parse_resource_metadata_url(www_authenticate: str) -> str | None:
-    """Give where a service's metadata is, out of the ``WWW-Authenticate`` of its 401.
+    """Return the URL of a service's metadata from the ``WWW-Authenticate`` of its 401 response, or None.
 
     ```python
     >>> from penstock.vgi import parse_resource_metadata_url
@@ -133,37 +137,46 @@ def parse_resource_metadata_url(www_authenticate: str) -> str | None:
 
 
 def parse_client_id(www_authenticate: str) -> str | None:
-    """Give the ``client_id`` out of a ``WWW-Authenticate``."""
+    """Return the ``client_id`` from a ``WWW-Authenticate``, or None."""
     return _parameter(www_authenticate, "client_id")
 
 
 def parse_client_secret(www_authenticate: str) -> str | None:
-    """Give the ``client_secret`` out of a ``WWW-Authenticate``."""
+    """Return the ``client_secret`` from a ``WWW-Authenticate``, or None."""
     return _parameter(www_authenticate, "client_secret")
 
 
 def parse_use_id_token_as_bearer(www_authenticate: str) -> bool:
-    """Tell whether a ``WWW-Authenticate`` wants the ``id_token``."""
+    """Return whether a ``WWW-Authenticate`` asks for the ``id_token`` as the bearer token."""
     return _parameter(www_authenticate, "use_id_token_as_bearer") == "true"
 
 
 def parse_device_code_client_id(www_authenticate: str) -> str | None:
-    """Give the ``device_code_client_id`` out of a ``WWW-Authenticate``."""
+    """Return the ``device_code_client_id`` from a ``WWW-Authenticate``, or None."""
     return _parameter(www_authenticate, "device_code_client_id")
 
 
 def parse_device_code_client_secret(www_authenticate: str) -> str | None:
-    """Give the ``device_code_client_secret`` out of a ``WWW-Authenticate``."""
+    """Return the ``device_code_client_secret`` from a ``WWW-Authenticate``, or None."""
     return _parameter(www_authenticate, "device_code_client_secret")
 
 
 def http_oauth_metadata(
     base_url: str | None = None, *, prefix: str | None = None, client: Any = None
 ) -> OAuthResourceMetadataResponse | None:
-    """Ask a service who may call it; None where it does not say.
+    """Fetch the protected resource metadata of a service.
 
-    ``client`` is an ``httpx.Client`` or what ``make_sync_client`` gives. Without ``prefix`` it is the client's, else
-    the service is asked at the root, which every service of ours answers at as well. ValueError for another answer.
+    Args:
+        base_url: The URL of the server, without the prefix; not needed with ``client``.
+        prefix: The prefix of the service; by default that of ``client``, else none. Services of penstock answer
+            without the prefix too.
+        client: An ``httpx.Client`` with a base URL, or the result of ``make_sync_client``.
+
+    Returns:
+        The metadata, or None if the service publishes none (status 404).
+
+    Raises:
+        ValueError: If there is neither a base URL nor a client, or the request fails, or its answer is invalid.
     """
     if base_url is None and client is None:
         raise ValueError("base_url is required when client is not provided")
@@ -173,9 +186,17 @@ def http_oauth_metadata(
 
 
 def fetch_oauth_metadata(metadata_url: str, *, client: Any = None) -> OAuthResourceMetadataResponse:
-    """Get the metadata from where a 401 says that it is (``parse_resource_metadata_url``); ValueError if it is not."""
+    """Fetch the protected resource metadata at a URL.
+
+    Args:
+        metadata_url: The URL from a 401 response; see ``parse_resource_metadata_url``.
+        client: An ``httpx.Client`` to send the request with.
+
+    Raises:
+        ValueError: If the request fails, or its answer is invalid.
+    """
     found = _get(metadata_url, client, missing=False)
-    assert found is not None  # noqa: S101 -- it is an error to be missing
+    assert found is not None  # noqa: S101 -- missing=False raises instead
     return found
 
 

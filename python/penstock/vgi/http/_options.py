@@ -1,4 +1,4 @@
-"""What a service over HTTP may be told."""
+"""The options of a service over HTTP."""
 
 import secrets
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ __all__ = ["CoreOptions", "HttpOptions", "core_options"]
 
 
 class HttpOptions(TypedDict, total=False):
-    """The options of ``make_wsgi_app``, ``make_asgi_app``, ``serve_http`` and ``make_sync_client``; none is needed.
+    """The options of ``make_wsgi_app``, ``make_asgi_app``, ``serve_http`` and ``make_sync_client``; all are optional.
 
     ```python
     >>> from penstock.vgi.http import HttpOptions
@@ -28,48 +28,52 @@ class HttpOptions(TypedDict, total=False):
     """
 
     prefix: str
-    """What stands before the methods' names: "/vgi", and nothing in the dialect "0.10"."""
+    """The prefix of the paths; by default "/vgi", and "" in the dialect "0.10"."""
     signing_key: bytes | None
-    """The key of state tokens, at least 16 bytes: random unless given. A fleet shares one."""
+    """The key of state tokens, at least 16 bytes; by default a random one. Servers that share the work need the same
+    key."""
     token_ttl: int
-    """How many seconds a state token is good for: 3600; 0 is for ever."""
+    """Seconds for which a state token is valid, by default 3600; 0 means that it does not expire."""
     max_stream_response_bytes: int | None
-    """Bytes of one answer of a producer, before it is cut: 64 MiB. The last batch may go beyond."""
+    """The size in bytes after which a producer's answer ends, and the caller requests the next: by default 64 MiB. The
+    last batch may exceed it. In the dialect "0.10" an answer has one batch unless this or the next option is set."""
     max_stream_response_time: float | None
-    """Seconds that a producer runs for one answer."""
+    """Seconds after which a producer's answer ends; by default there is no limit."""
     max_request_bytes: int | None
-    """Bytes of a request, compressed or not: 256 MiB. Callers are told it if it is given."""
+    """The most bytes of a request, both compressed and decompressed, by default 256 MiB. If set, it is announced to
+    callers."""
     authenticate: Authenticate | None
-    """Who calls; a ValueError or a PermissionError of it is a 401."""
+    """A function that returns the caller of a request; its ValueError or PermissionError is answered with status 401.
+    By default all callers are anonymous."""
     upload_url_provider: "UploadUrlProvider | None"
-    """Gives URLs to which callers may put requests that are too large; an ``S3Storage``, for example."""
+    """The provider of URLs to which callers upload requests that are too large, for example an ``S3Storage``."""
     max_upload_bytes: int | None
-    """Bytes that a caller may put there; callers are told."""
+    """The most bytes of an upload, which are announced to callers."""
     cors_origins: str | Iterable[str] | None
-    """The origins whose pages may call, "*" for all; none unless given."""
+    """The origins whose pages may make calls; "*" allows all. By default none may."""
     cors_max_age: int | None
-    """Seconds that a browser may keep that: 7200."""
+    """Seconds for which a browser may cache that permission, by default 7200."""
     otel_config: "OtelConfig | None"
-    """OpenTelemetry for the server, as ``instrument_server`` takes it."""
+    """The OpenTelemetry configuration, as for ``instrument_server``."""
     compression_level: int | None
-    """The level of zstd for callers that take it: 3; None is never."""
+    """The zstd level of answers to callers that accept zstd, by default 3; None disables compression."""
     enable_not_found_page: bool
-    """Whether a page says that there is nothing, instead of a line."""
+    """Whether an unknown path is answered with a page instead of a line of text; True by default."""
     enable_landing_page: bool
-    """Whether there is ``GET PREFIX``, a page about the service."""
+    """Whether to serve ``GET PREFIX``, a page about the service; True by default."""
     enable_describe_page: bool
-    """Whether there is ``GET PREFIX/describe``, for a server that answers ``__describe__``."""
+    """Whether to serve ``GET PREFIX/describe`` if the server answers ``__describe__``; True by default."""
     enable_health_endpoint: bool
-    """Whether there is ``GET PREFIX/health``."""
+    """Whether to serve ``GET PREFIX/health``; True by default."""
     repo_url: str | None
-    """Where the service's source is, for its pages."""
+    """The URL of the service's source code, for its pages."""
     oauth_resource_metadata: OAuthResourceMetadata | None
-    """What is told of who may call; with a ``client_id`` and ``authenticate`` browsers are sent to log in."""
+    """The OAuth metadata to publish; with its ``client_id`` and ``authenticate``, browsers are sent to log in."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreOptions:
-    """The same as the core takes it."""
+    """The options of a service over HTTP, for the core."""
 
     prefix: str
     signing_key: bytes
@@ -92,7 +96,7 @@ class CoreOptions:
 
 
 def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOptions:
-    """Give what the core takes; ValueError for what cannot work."""
+    """Convert options for the core; raise TypeError for an unknown option, and ValueError for an invalid value."""
     unknown = set(options) - set(HttpOptions.__annotations__)
     if unknown:
         raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
@@ -128,7 +132,7 @@ def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOpt
         describe_page=options.get("enable_describe_page", True),
         not_found_page=options.get("enable_not_found_page", True),
         repo_url=options.get("repo_url"),
-        # Who may not call is told nothing of the methods either.
+        # A caller that is not authenticated must not see the methods either.
         guarded_pages=options.get("authenticate") is not None,
         own_pages=_own_pages(at, options.get("authenticate"), options.get("oauth_resource_metadata")),
         upload_urls=options.get("upload_url_provider") is not None,

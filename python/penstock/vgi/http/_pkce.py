@@ -1,10 +1,10 @@
-"""Browsers that open a service's pages log in at its authorization server: the code flow with PKCE (RFC 7636).
+"""The login of browsers at a service's authorization server: the code flow with PKCE (RFC 7636).
 
 ::
 
-    browser ── GET page, no token ──▶ service: 302 to the server, a signed cookie keeps the verifier
+    browser ── GET page, no token ──▶ service: 302 to the authorization server, the verifier is in a signed cookie
             ── logs in there ──▶ 302 to PREFIX/_oauth/callback?code=...&state=...
-            ── GET callback ──▶ service: changes code and verifier for a token; 302 to the page, the token is a cookie
+            ── GET callback ──▶ service: exchanges code and verifier for a token; 302 to the page, the token is a cookie
 """
 
 import base64
@@ -30,30 +30,30 @@ _log = logging.getLogger("vgi_rpc.http")
 
 CALLBACK = "/_oauth/callback"
 LOGOUT = "/_oauth/logout"
-"""Behind the service's prefix."""
+"""The paths of callback and logout; the service's prefix precedes them."""
 
 _SESSION_COOKIE = "_vgi_oauth_session"
 _LOGIN_SECONDS = 600
-"""How long somebody may take to log in."""
+"""Seconds that a login may take."""
 _TOKEN_SECONDS = 3600
-"""How long a token is kept whose server does not say how long it is good."""
+"""Seconds for which a token without a known lifetime is kept."""
 _LONGEST_URL = 2048
 _AGAIN = 10.0
-"""Seconds before a server that could not be reached is asked again."""
+"""Seconds after which a failed request to the authorization server is retried."""
 
 Page = tuple[int, list[tuple[str, str]], bytes]
-"""A status, the fields, the body."""
+"""The status, headers and body of a response."""
 
 
 class BrowserLogin:
-    """Sends browsers to log in, and takes them back."""
+    """The login of browsers: redirects them to the authorization server, and handles their return."""
 
     def __init__(self, metadata: OAuthResourceMetadata, prefix: str, signing_key: bytes) -> None:
         parts = urlsplit(metadata.resource)
         self._metadata, self._prefix = metadata, prefix
         self._redirect_uri = f"{parts.scheme}://{parts.netloc}{prefix}{CALLBACK}"
         self._secure = parts.scheme == "https"
-        # A key of its own: what it signs is never taken for a token of a stream, nor the other way round.
+        # A separate key, so that a signed session is never valid as a state token, nor the reverse.
         self._key = hmac.digest(signing_key, b"oauth-pkce-session", "sha256")
         self._endpoints: tuple[str, str] | None = None
         self._asked = 0.0
@@ -62,7 +62,7 @@ class BrowserLogin:
             _log.warning("%s is not https://: tokens in cookies go in plain", metadata.resource)
 
     def send(self, request: Request) -> Page | None:
-        """Send a browser that asks for a page to its login; None for what is no browser, or if there is no way."""
+        """Return the redirect of a browser to its login; None for other clients, or if no login is possible."""
         if request.method != "GET" or "text/html" not in (request.get_header("Accept") or ""):
             return None
         endpoints = self._discover()
@@ -85,7 +85,7 @@ class BrowserLogin:
         return _redirect(f"{endpoints[0]}{joint}{urlencode(asked)}", self._session_cookie(session, _LOGIN_SECONDS))
 
     def callback(self, request: Request) -> Page:
-        """Take a browser back: its code becomes a token, which a cookie keeps."""
+        """Handle the return of a browser: exchange its code for a token, which is stored in a cookie."""
         said = {name: value for name, value in request.params.items() if isinstance(value, str)}
         if "error" in said:
             return self._failed(400, f"The authorization server says: {said.get('error_description', said['error'])}")
@@ -109,11 +109,11 @@ class BrowserLogin:
         return _redirect(self._own(session["back"]), kept, self._session_cookie("", 0))
 
     def logout(self, _request: Request) -> Page:
-        """Forget the token."""
+        """Delete the cookie with the token."""
         return _redirect(self._prefix or "/", self._cookie(AUTH_COOKIE, "", 0, self._prefix or "/"))
 
     def _discover(self) -> tuple[str, str] | None:
-        """Give where to log in, and where codes are changed; asked once, and again only after a failure."""
+        """Return the authorization endpoint and the token endpoint, fetched once; None if they are unknown."""
         with self._lock:
             if self._endpoints is None and (not self._asked or time.monotonic() - self._asked >= _AGAIN):
                 self._asked = time.monotonic()
@@ -158,10 +158,10 @@ class BrowserLogin:
         return session if 0 <= time.time() - session["at"] <= _LOGIN_SECONDS else None
 
     def _own(self, url: str) -> str:
-        """Give a page of ours, whatever the browser was asked to open: nobody is sent elsewhere."""
+        """Return the URL if it is a page of this service, else the service's root, to prevent open redirects."""
         root = self._prefix or "/"
         at_home = url == root or url.startswith((f"{root.rstrip('/')}/", f"{root}?"))
-        # Browsers take two slashes, and backslashes, for another host.
+        # Browsers interpret two slashes, and backslashes, as the start of another host.
         strange = url.startswith(("//", "/\\")) or "\\" in url or not url.isprintable() or len(url) > _LONGEST_URL
         return root if strange or not at_home else url
 
@@ -193,7 +193,7 @@ def _redirect(where: str, *cookies: str) -> Page:
 
 
 def _left(token: str) -> int | None:
-    """Give how many seconds a JWT is good for; its signature is looked at when it comes back."""
+    """Return the remaining seconds of a JWT, or None; its signature is verified when the browser presents it."""
     try:
         part = token.split(".")[1]
         said = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))

@@ -1,4 +1,4 @@
-"""Serving over HTTP: the core's server, and applications for the web server that you have."""
+"""Servers over HTTP: the core's own, and WSGI and ASGI applications for other web servers."""
 
 import asyncio
 import threading
@@ -17,17 +17,17 @@ from penstock.vgi.rpc._server import RpcServer
 __all__ = ["HttpServer", "WsgiApp", "make_asgi_app", "make_wsgi_app", "serve_http"]
 
 _THREADS = 8
-"""Calls that run at a time in ``serve_http``."""
+"""The number of threads that run calls in ``serve_http``."""
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
-"""A status, the fields, the body."""
+"""The status, headers and body of a response."""
 
 
 class WsgiApp:
-    """A server's calls over HTTP, as a WSGI application; ``make_wsgi_app`` makes it."""
+    """A WSGI application that answers the calls of a server; ``make_wsgi_app`` creates it."""
 
     def __init__(self, server: RpcServer, **options: Unpack[HttpOptions]) -> None:
-        """Take the options of ``HttpOptions``."""
+        """Create the application; the options are those of ``HttpOptions``."""
         made = core_options(server, **options)
         otel, authenticate = options.get("otel_config"), options.get("authenticate")
         on_failure = None
@@ -37,22 +37,22 @@ class WsgiApp:
             instrument_server(server, otel)
             on_failure = count_refused(server, otel)
         self.prefix = made.prefix
-        """What stands before the methods' names."""
+        """The prefix of the paths."""
         self.core = server.core.http(made)
-        """The core's part."""
+        """The core's service over HTTP."""
         gate = Gate(made, authenticate, options.get("oauth_resource_metadata"), on_failure)
         seconds, uploads = options.get("max_stream_response_time"), options.get("upload_url_provider")
         self.calls = HttpCalls(server, gate, seconds, uploads)
-        """What runs the methods."""
+        """The executor of calls."""
 
     def respond(
         self, method: str, path: str, query: str, headers: list[tuple[str, str]], body: bytes, remote: str
     ) -> Answer:
-        """Answer one request: its status, its fields, its body."""
+        """Answer one request, and return the status, headers and body of the response."""
         return self._respond(self.core.begin(method, path, query, headers, remote), lambda: body)
 
     def _respond(self, call: "_core.VgiHttpCall", read: Callable[[], bytes]) -> Answer:
-        # The caller is looked at before its body is read.
+        # Authenticate the caller before reading the body.
         auth = self.calls.admit(call)
         if auth is not None:
             call.receive(read())
@@ -66,7 +66,7 @@ class WsgiApp:
             for key, value in environ.items()
             if key.startswith("HTTP_") or (key in ("CONTENT_TYPE", "CONTENT_LENGTH") and value)
         ]
-        # WSGI has the path's bytes as latin-1; what the application is mounted at is no part of it.
+        # WSGI decodes the path's bytes as latin-1. PATH_INFO excludes the path at which the application is mounted.
         path = environ.get("PATH_INFO", "").encode("latin-1")
         call = self.core.begin(
             environ["REQUEST_METHOD"],
@@ -81,10 +81,10 @@ class WsgiApp:
 
     def _read(self, environ: dict[str, Any]) -> bytes:
         stream, length = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
-        # Not more than the limit says, and one byte, by which the core sees that it was more.
+        # Read at most one byte beyond the limit, by which the core detects that the body is too large.
         most = self.core.max_body + 1
         if length:
-            # A web server that lets a negative length through would have all of the input read.
+            # Some web servers pass a negative length on, which would read all of the input.
             data: bytes = stream.read(max(0, min(int(length), most)))
             return data
         chunked = "chunked" in environ.get("HTTP_TRANSFER_ENCODING", "").lower()
@@ -92,17 +92,17 @@ class WsgiApp:
 
 
 def make_wsgi_app(server: RpcServer, **options: Unpack[HttpOptions]) -> WsgiApp:
-    """Give a WSGI application that answers the calls of a server, for gunicorn, waitress and the like.
+    """Return a WSGI application that answers the calls of a server, for gunicorn, waitress and the like.
 
-    ``options``, all by name, are those of ``HttpOptions``.
+    The options are those of ``HttpOptions``.
     """
     return WsgiApp(server, **options)
 
 
 def make_asgi_app(server: RpcServer, **options: Unpack[HttpOptions]) -> Callable[..., Awaitable[None]]:
-    """Give an ASGI application, for uvicorn and the like. Methods run in the threads of ``asyncio.to_thread``.
+    """Return an ASGI application that answers the calls of a server, for uvicorn and the like.
 
-    ``options``, all by name, are those of ``HttpOptions``.
+    Methods run in the threads of ``asyncio.to_thread``. The options are those of ``HttpOptions``.
     """
     app = WsgiApp(server, **options)
 
@@ -115,7 +115,7 @@ def make_asgi_app(server: RpcServer, **options: Unpack[HttpOptions]) -> Callable
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         remote = (scope.get("client") or ("",))[0]
         query = scope.get("query_string", b"").decode("latin-1")
-        # What the application is mounted at is no part of its paths.
+        # The paths of the service exclude the path at which the application is mounted.
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         call = app.core.begin(scope["method"], path, query, headers, remote)
         auth = await asyncio.to_thread(app.calls.admit, call)
@@ -135,7 +135,7 @@ async def _body(receive: Callable[[], Awaitable[Any]], most: int) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
-        # One byte more than the limit is enough for the core to see that it was more; the rest is dropped.
+        # One byte beyond the limit is enough for the core to detect a body that is too large; drop the rest.
         body += message.get("body", b"")[: most + 1 - len(body)]
         if not message.get("more_body"):
             return bytes(body)
@@ -150,7 +150,7 @@ async def _lifespan(receive: Callable[[], Awaitable[Any]], send: Callable[..., A
 
 
 class HttpServer:
-    """A server of the core that runs: ``with HttpServer(server) as running``.
+    """A running HTTP server of the core: ``with HttpServer(server) as running``.
 
     ```python
     >>> from typing import Protocol
@@ -180,10 +180,16 @@ class HttpServer:
         client_ca: str | PathLike[str] | None = None,
         **options: Unpack[HttpOptions],
     ) -> None:
-        """Listen; port 0 picks a free one.
+        """Listen, and start to serve in eight threads.
 
-        With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in. ``options`` are
-        those of ``HttpOptions``.
+        Args:
+            server: The server whose calls to answer.
+            host: The address to listen on.
+            port: The port; 0, the default, picks a free one.
+            cert: The path of the certificate chain, PEM; with it and ``key`` the server uses TLS.
+            key: The path of its key.
+            client_ca: The path of CA certificates, PEM; only clients with a certificate of such a CA are accepted.
+            options: Further options; see ``HttpOptions``.
         """
         self._app = WsgiApp(server, **options)
         place = f"[{host}]" if ":" in host else host
@@ -195,9 +201,9 @@ class HttpServer:
             client_ca=client_ca,
         )
         self.port: int = self._listener.port
-        """Where it listens."""
+        """The port on which the server listens."""
         self.fingerprint: str | None = self._listener.fingerprint
-        """The fingerprint of its certificate, ``sha256:HEX``; None without TLS."""
+        """The fingerprint of the certificate at the start, ``sha256:HEX``; None without TLS."""
         self.url = f"{'http' if cert is None else 'https'}://{place}:{self.port}"
         """The base URL, without the prefix."""
         self._threads = [threading.Thread(target=self._work, name="vgi-http", daemon=True) for _ in range(_THREADS)]
@@ -209,22 +215,22 @@ class HttpServer:
             self._app.calls.handle(call)
 
     def wait(self) -> None:
-        """Serve until it is closed."""
+        """Wait until the server is closed."""
         for thread in self._threads:
             thread.join()
 
     def close(self) -> None:
-        """Take no more calls, and wait for those that run, half a minute at most."""
+        """Accept no more calls, and wait up to 30 seconds for running ones."""
         self._listener.close()
 
     def __enter__(self) -> Self:
-        """Give this server."""
+        """Return this server."""
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the server."""
         self.close()
 
 
@@ -238,10 +244,10 @@ def serve_http(
     client_ca: str | PathLike[str] | None = None,
     **options: Unpack[HttpOptions],
 ) -> None:
-    """Serve HTTP with the core's server until the process is told to end, and print ``PORT:<n>`` when it is ready.
+    """Serve over HTTP until the process ends, and print ``PORT:<n>`` once the server listens.
 
     The arguments are those of ``HttpServer``.
     """
     with HttpServer(server, host=host, port=port, cert=cert, key=key, client_ca=client_ca, **options) as running:
-        print(f"PORT:{running.port}", flush=True)  # noqa: T201 -- it is how a caller finds it
+        print(f"PORT:{running.port}", flush=True)  # noqa: T201 -- clients find the server by this line
         running.wait()

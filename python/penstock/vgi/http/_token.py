@@ -1,4 +1,4 @@
-"""State tokens of streams over HTTP (section 10)."""
+"""State tokens of streams over HTTP (vgi-rpc, section 10)."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -14,9 +14,9 @@ __all__ = ["StateToken"]
 
 @dataclass(frozen=True)
 class StateToken:
-    """What a stream over HTTP goes on with: signed by the server, opaque to its callers.
+    """The token with which a stream over HTTP continues: signed by the server, opaque to its callers.
 
-    Servers make and read them by themselves; this is for looking at one, with the server's key.
+    Servers seal and open tokens by themselves; this class is for inspecting one with the server's key.
 
     ```python
     >>> import pyarrow as pa
@@ -34,12 +34,18 @@ class StateToken:
     output_schema: pa.Schema
     input_schema: pa.Schema
     created_at: int
-    """Seconds since 1970."""
+    """The time of creation in seconds since 1970."""
     stream_id: str = ""
-    """What names the stream; the dialect "0.10" alone has it."""
+    """The ID of the stream; only in the dialect "0.10"."""
 
     def seal(self, key: bytes, *, dialect: Dialect = "spec", auth: AuthContext | None = None) -> bytes:
-        """Give its bytes: version 2, or version 3 of the dialect "0.10", which belongs to a caller."""
+        """Return the signed bytes of the token.
+
+        Args:
+            key: The signing key of the server.
+            dialect: "spec" for a token of version 2, "0.10" for version 3.
+            auth: The caller to which a token of version 3 is bound.
+        """
         fields = (self.created_at, self.state, self.output_schema, self.input_schema, self.stream_id)
         return _core.vgi_token_seal(key, dialect, fields, _identity(auth))
 
@@ -54,9 +60,20 @@ class StateToken:
         token_ttl: int = 0,
         now: int = 0,
     ) -> Self:
-        """Read one. VgiError where the signature does not hold, or it is older at ``now`` than ``token_ttl`` seconds.
+        """Verify and parse a token.
 
-        The signature is compared in constant time, and before anything is read; 0 seconds are for ever.
+        The signature is verified in constant time, before anything is parsed.
+
+        Args:
+            token: The bytes of the token.
+            key: The signing key of the server.
+            dialect: The dialect of the token.
+            auth: The caller to which a token of version 3 is bound.
+            token_ttl: Seconds for which a token is valid; 0, the default, means that it does not expire.
+            now: The current time in seconds since 1970.
+
+        Raises:
+            VgiError: If the signature is invalid, or the token has expired.
         """
         created_at, state, output, given, stream_id = _core.vgi_token_open(
             token, key, dialect, _identity(auth), token_ttl, now

@@ -1,4 +1,4 @@
-"""Servers, callers and transports of vgi-rpc."""
+"""Servers, clients and transports of vgi-rpc."""
 
 from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector
 from penstock.vgi.rpc._client import RpcConnection, StreamSession

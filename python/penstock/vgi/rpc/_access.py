@@ -1,4 +1,4 @@
-"""What watches calls: the access log ``vgi_rpc.access``, hooks such as tracing, and the figures for both."""
+"""Observation of calls: the access log ``vgi_rpc.access``, hooks such as tracing, and the statistics for both."""
 
 import logging
 import time
@@ -27,14 +27,14 @@ def watching(
     auth: AuthContext,
     transport: Mapping[str, Any] | None,
 ) -> "Watch | None":
-    """Give what watches a call; None where nobody looks, which costs nothing."""
+    """Return the observer of a call; None without hooks and access log, which costs nothing."""
     if not server.hooks and not _access.isEnabledFor(logging.INFO):
         return None
     return Watch(server, info, call, auth, transport or {})
 
 
 class Watch:
-    """Counts what one call does, and tells it at its end."""
+    """The observer of one call, which reports its statistics to the hooks and the access log at its end."""
 
     def __init__(
         self, server: "RpcServer", info: "RpcMethodInfo", call: Any, auth: AuthContext, transport: Mapping[str, Any]
@@ -49,33 +49,33 @@ class Watch:
         for hook in server.hooks:
             try:
                 self._tokens.append((hook, hook.on_dispatch_start(info, auth, {**transport, **came})))
-            except Exception:  # noqa: BLE001 -- calls do not suffer of who watches
+            except Exception:  # noqa: BLE001 -- a failed hook must not fail the call
                 _log.exception("a hook failed at the start of %s", info.name)
 
     def failed(self, error: BaseException) -> None:
-        """The call ends with that error."""
+        """Record that the call failed."""
         self.error = error
         self.stats.output_batches += 1
 
     def answered(self, value: Any) -> None:
-        """A unary method returned."""
+        """Record the result of a unary method."""
         self.stats.output_batches += 1
         if self._info.has_return:
             self.stats.output_rows += 1
             self.stats.output_bytes += _size(value)
 
     def stepped(self, item: "AnnotatedBatch", out: "OutputCollector") -> None:
-        """A stream did a step."""
+        """Record one step of a stream."""
         self.stats.record_input(item.batch)
         for each in out.batches:
             self.stats.record_output(each.batch)
 
     def done(self) -> None:
-        """Tell hooks and the access log."""
+        """Report the call to the hooks and the access log."""
         for hook, token in self._tokens:
             try:
                 hook.on_dispatch_end(token, self._info, self.error, self.stats)
-            except Exception:  # noqa: BLE001 -- calls do not suffer of who watches
+            except Exception:  # noqa: BLE001 -- a failed hook must not fail the call
                 _log.exception("a hook failed at the end of %s", self._info.name)
         if not _access.isEnabledFor(logging.INFO):
             return

@@ -1,4 +1,4 @@
-"""How a call runs on the server's side: the method, its stream, its log lines."""
+"""The execution of calls on the server: methods, streams and log messages."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["Invocation", "PipeCalls", "annotated", "as_bytes", "fail", "step"]
 
 AnyCall = Any
-"""A VgiCall or a VgiHttpCall of the core: to what is here they are alike."""
+"""A VgiCall or a VgiHttpCall of the core, whose interfaces are the same here."""
 
 
 def as_bytes(metadata: Any) -> dict[bytes, bytes] | None:
-    """Give metadata as the core takes it."""
+    """Convert metadata for the core."""
     return None if metadata is None else dict(metadata)
 
 
 def annotated(batch: pa.RecordBatch, metadata: Mapping[bytes, bytes] | None) -> AnnotatedBatch:
-    """Give a batch of the core as methods get it."""
+    """Convert a batch of the core for methods and callers."""
     return AnnotatedBatch(batch, pa.KeyValueMetadata(metadata) if metadata else None)
 
 
@@ -40,12 +40,12 @@ def fail(call: AnyCall, kind: str, error: BaseException) -> None:
 
 
 def send_log(call: AnyCall) -> Callable[[Message], None]:
-    """Give what puts messages before a call's answer."""
+    """Return the function that sends log messages before the answer of a call."""
     return lambda message: call.log(message.level.value, message.message, message.extra_json())
 
 
 class Invocation:
-    """One call of one method: its arguments, its context, and what watches it."""
+    """One call of one method, with its arguments, its context and its observer."""
 
     __slots__ = ("auth", "before_answer", "call", "ctx", "server", "values", "watch")
 
@@ -79,15 +79,15 @@ class Invocation:
         return getattr(self.server.implementation, self.call.method)(**keywords)
 
     def keywords(self) -> dict[str, Any] | None:
-        """Make the arguments; None where they do not fit, which is answered then."""
+        """Return the arguments of the method; answer with an error and return None if they do not fit."""
         try:
             return self.values.keywords(self.call.values)
-        except Exception as error:  # noqa: BLE001 -- whatever a codec raises is the caller's value
+        except Exception as error:  # noqa: BLE001 -- any exception of a codec means an invalid value of the caller
             self.failed("params", error)
             return None
 
     def failed(self, kind: str, error: BaseException) -> None:
-        """Answer with an error."""
+        """Answer the call with an error."""
         if self.watch is not None:
             self.watch.failed(error)
         if self.before_answer is not None:
@@ -95,13 +95,13 @@ class Invocation:
         fail(self.call, kind, error)
 
     def unary(self) -> None:
-        """Run a method that answers once."""
+        """Run a unary method and answer with its result or its exception."""
         keywords = self.keywords()
         if keywords is None:
             return
         try:
             value = self.values.encode_result(self.invoke(keywords))
-        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+        except Exception as error:  # noqa: BLE001 -- every exception of a method goes to its caller
             self.failed("method", error)
             return
         if self.before_answer is not None:
@@ -111,14 +111,14 @@ class Invocation:
         except VgiError:
             raise
         except (TypeError, ValueError, OverflowError) as error:
-            # A plain value that is not what the method declares: nothing of it has been written.
+            # A plain value of another type than the method declares: nothing of the answer was written yet.
             self.failed("method", error)
             return
         if self.watch is not None:
             self.watch.answered(value)
 
     def open(self) -> "Stream[StreamState, Any] | None":
-        """Run a streaming method; None where it failed, which is answered then."""
+        """Run a streaming method and return its stream; answer with an error and return None if it fails."""
         keywords = self.keywords()
         if keywords is None:
             return None
@@ -127,13 +127,13 @@ class Invocation:
             if not isinstance(stream, Stream):
                 raise TypeError(f"{self.call.method}() returned {type(stream).__name__}, not a Stream")
             self.header(stream)
-        except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+        except Exception as error:  # noqa: BLE001 -- every exception of a method goes to its caller
             self.failed("method", error)
             return None
         return stream
 
     def header(self, stream: "Stream[StreamState, Any]") -> pa.RecordBatch | None:
-        """Give a stream's header as a batch; TypeError where it is not what the protocol declares."""
+        """Return a stream's header as a batch; raise TypeError if it is not what the protocol declares."""
         declared, given = self.values.info.header_type, stream.header
         if declared is None:
             return None
@@ -145,27 +145,27 @@ class Invocation:
         return fit(batch, declared.ARROW_SCHEMA)
 
     def done(self) -> None:
-        """Let what watches know the end."""
+        """Report the end of the call to its observer."""
         if self.watch is not None:
             self.watch.done()
 
 
 def step(state: StreamState, item: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:
-    """Run one step of a stream; what it puts out is checked."""
+    """Run one step of a stream, and check that it emitted a batch or finished."""
     ctx.emit_client_log = out.emit_client_log_message
     state.process(item, out, ctx)
     out.validate()
 
 
 class PipeCalls:
-    """The calls that come over one connection, one after the other."""
+    """The handler of the calls of one connection, one after the other."""
 
     def __init__(self, server: "RpcServer", connection: "_core.VgiConnection") -> None:
         self._server = server
         self._connection = connection
 
     def serve_one(self) -> bool:
-        """Answer the next call; False where there is none any more."""
+        """Answer the next call; return False at the end of the connection."""
         call = self._connection.next()
         if call is None:
             return False
@@ -196,7 +196,7 @@ class PipeCalls:
             out = OutputCollector(stream.output_schema, producer_mode=producer)
             try:
                 step(stream.state, given, out, ctx)
-            except Exception as error:  # noqa: BLE001 -- every exception of a method is its caller's
+            except Exception as error:  # noqa: BLE001 -- every exception of a method goes to its caller
                 self._say(call, out)
                 invocation.failed("method", error)
                 return
@@ -205,13 +205,13 @@ class PipeCalls:
             try:
                 self._say(call, out)
             except RpcError as error:
-                # The batch was to be stored elsewhere, and nothing of it was written.
+                # The external storage failed: nothing of the batch was written.
                 invocation.failed("method", error)
                 return
             if out.finished:
                 call.finish()
                 return
-        # The caller has ended it, and waits for our end.
+        # The caller has ended the stream, and waits until the server does.
         call.finish()
         if call.cancelled:
             self._cancel(stream.state, invocation)
@@ -227,9 +227,9 @@ class PipeCalls:
     @staticmethod
     def _cancel(state: StreamState, invocation: Invocation) -> None:
         assert invocation.ctx is not None  # noqa: S101 -- every stream has one
-        # There is nobody left to hear of it.
+        # The caller no longer reads log messages.
         invocation.ctx.emit_client_log = lambda _message: None
         try:
             state.on_cancel(invocation.ctx)
-        except Exception as error:  # noqa: BLE001 -- the caller is gone; the log is who hears of it
+        except Exception as error:  # noqa: BLE001 -- the caller has gone, so only the log can report it
             invocation.ctx.logger.warning("on_cancel of %s failed: %s", invocation.call.method, error)

@@ -1,4 +1,4 @@
-"""A caller's end: typed proxies, and the sessions of streams."""
+"""The client: typed proxies and stream sessions."""
 
 import contextlib
 import sys
@@ -32,7 +32,7 @@ OnLog = Callable[[Message], None]
 
 
 def on_log_adapter(on_log: OnLog | None) -> Callable[..., None] | None:
-    """Give what the core calls for each message of a server."""
+    """Return the function that the core calls for each log message of a server."""
     if on_log is None:
         return None
 
@@ -57,7 +57,7 @@ def on_log_adapter(on_log: OnLog | None) -> Callable[..., None] | None:
 
 @contextlib.contextmanager
 def transport_errors(what: str, caller: "Caller | None" = None) -> Iterator[None]:
-    """Raise what goes wrong with bytes as an RpcError of type TransportError; the caller's connection is broken."""
+    """Raise errors of the transport as an RpcError of type TransportError, and mark the connection as broken."""
     try:
         yield
     except VgiError as error:
@@ -67,14 +67,14 @@ def transport_errors(what: str, caller: "Caller | None" = None) -> Iterator[None
     except RpcError:
         raise
     except BaseException:
-        # A signal, for example, in the middle of a call: nobody knows where the connection stands.
+        # For example a signal in the middle of a call, which leaves the connection in an unknown state.
         if caller is not None:
             caller.broken = True
         raise
 
 
 class Session:
-    """What a caller's ends of streams have in common, over whatever transport."""
+    """The client's end of a stream, over any transport."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Session:
         ipc_validation: IpcValidation = IpcValidation.FULL,
         caller: "Caller | None" = None,
     ) -> None:
-        """Take the core's end."""
+        """Wrap the core's stream; proxies call this for streaming methods."""
         self._stream = stream
         self._caller = caller
         self._header_type = header_type
@@ -92,17 +92,17 @@ class Session:
         self._closed = False
 
     def __enter__(self) -> Self:
-        """Give this session."""
+        """Return this session."""
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the session."""
         self.close()
 
     def __iter__(self) -> Iterator[AnnotatedBatch]:
-        """Give the batches of a producer."""
+        """Yield the batches of a producer."""
         while True:
             try:
                 yield self._next()
@@ -111,7 +111,7 @@ class Session:
 
     @property
     def header(self) -> object | None:
-        """What the stream sent before all batches; None for a stream that declares none."""
+        """The header, which precedes all batches; None for a stream that declares none."""
         if self._header is None and self._header_type is not None:
             self._check_open()
             with self._use("the header"):
@@ -120,7 +120,7 @@ class Session:
         return self._header
 
     def typed_header(self, header_type: type[H]) -> H:
-        """Give the header; TypeError where it is none of that type."""
+        """Return the header; raise TypeError if it is missing or not an instance of ``header_type``."""
         header = self.header
         if not isinstance(header, header_type):
             given = "no header" if header is None else f"a header of type {type(header).__name__}"
@@ -138,7 +138,11 @@ class Session:
         return self._given(item)
 
     def exchange(self, input: AnnotatedBatch) -> AnnotatedBatch:  # noqa: A002
-        """Send a batch and give the answer."""
+        """Send a batch and return the answer.
+
+        Raises:
+            RpcError: If the method raised, the stream has ended, or the connection failed.
+        """
         self._check_open()
         with self._use("exchange"):
             item = self._stream.exchange(input.batch, as_bytes(input.custom_metadata))
@@ -147,21 +151,21 @@ class Session:
             return self._given(item)
 
     def cancel(self) -> None:
-        """Give the stream up; the method's ``on_cancel`` hears of it."""
+        """Cancel the stream; the server calls ``on_cancel`` of the stream's state."""
         if not self._closed:
             self._closed = True
             with transport_errors("cancel", self._caller):
                 self._leave().cancel()
 
     def close(self) -> None:
-        """End the stream; the connection is free for the next call then."""
+        """End the stream, which frees the connection for the next call."""
         if not self._closed:
             self._closed = True
             with transport_errors("close", self._caller):
                 self._leave().close()
 
     def _leave(self) -> Any:
-        """Let go of the core's end, which holds the connection open."""
+        """Release and return the core's stream, which holds the connection open."""
         stream, self._stream = self._stream, None
         return stream
 
@@ -171,7 +175,7 @@ class Session:
             with transport_errors(what, self._caller):
                 yield
         except RpcError:
-            # The stream is over; the core has made the connection ready for the next call.
+            # The stream has ended; the core has made the connection ready for the next call.
             self._closed = True
             self._leave()
             raise
@@ -186,18 +190,19 @@ class Session:
 
 
 class StreamSession(Session):
-    """A caller's end of a stream: iterate it, or ``exchange`` with it; the end of its ``with`` block closes it.
+    """The client's end of a stream: iterate over a producer, or call ``exchange``.
 
-    ``Stream`` shows a whole one; sessions come from calling a streaming method.
+    Calling a streaming method returns a session, which closes at the end of its ``with`` block. ``ProducerState`` and
+    ``ExchangeState`` have examples.
     """
 
     def tick(self) -> AnnotatedBatch:
-        """Give the next batch of a producer; StopIteration after the last one."""
+        """Return the next batch of a producer; raise StopIteration after the last one."""
         return self._next()
 
 
 class _Failed:
-    """A stream that never began: whoever uses it hears why."""
+    """A stream that failed to open: each use of it raises the error."""
 
     def __init__(self, error: RpcError) -> None:
         self._error = error
@@ -208,13 +213,13 @@ class _Failed:
     header = tick = exchange = _raise
 
     def _rest(self) -> None:
-        """There is nothing to end."""
+        """Do nothing, because there is no stream to end."""
 
     cancel = close = _rest
 
 
 class Caller:
-    """Calls the methods of one service by way of one client of the core. It is what proxies stand on."""
+    """The caller behind a proxy: it calls the methods of one service through one client of the core."""
 
     def __init__(
         self,
@@ -228,10 +233,10 @@ class Caller:
         self._values, self._validation, self._session = values, ipc_validation, session
         self._open: Session | None = None
         self.broken = False
-        """Whether bytes went wrong: the connection cannot be used any more."""
+        """Whether the transport failed, which makes the connection unusable."""
 
     def call(self, name: str, keywords: dict[str, Any]) -> Any:
-        """Call a method: its result, or the session of its stream."""
+        """Call a method, and return its result or the session of its stream."""
         if self.client is None:
             raise RpcError("ProtocolError", "the connection is closed", "")
         values = self._values[name]
@@ -246,26 +251,27 @@ class Caller:
             except RpcError as error:
                 if self._session is not StreamSession:
                     raise
-                # A stream with a header hears of it at once, and its caller at the first use, like all others.
+                # Opening a stream with a header reports its failure immediately. Defer it to the first use of the
+                # stream, where streams without a header report theirs.
                 stream = _Failed(error)
         self._open = self._session(stream, values.info.header_type, self._validation, self)
         return self._open
 
     def settle(self) -> None:
-        """End the stream that was left open: a connection carries one call at a time."""
+        """Close the stream that was left open, because a connection carries one call at a time."""
         left, self._open = self._open, None
-        # On a connection that broke there is nobody to tell.
+        # A broken connection cannot carry the end of the stream.
         if left is not None and not self.broken:
             left.close()
 
     def names(self) -> frozenset[str]:
-        """The methods."""
+        """Return the names of the methods."""
         return frozenset(self._values)
 
 
 def trace_context() -> dict[bytes, bytes] | None:
-    """Give the current trace of OpenTelemetry, where that is in use."""
-    # Whoever traces has imported it; nobody else pays for that.
+    """Return the current OpenTelemetry trace context as metadata; None if there is none."""
+    # A program that traces has imported it; any other is spared the import.
     if "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import propagate
@@ -277,7 +283,7 @@ def trace_context() -> dict[bytes, bytes] | None:
 
 
 class _Proxy:
-    """Has the methods of a service; each call of one is a call over the wire."""
+    """A proxy with the methods of a service, each of which makes a call over the wire."""
 
     def __init__(self, caller: Caller, transport: RpcTransport | None) -> None:
         self._caller = caller
@@ -292,7 +298,7 @@ class _Proxy:
             return caller.call(name, keywords)
 
         method.__name__ = name
-        # The next look-up finds it at once.
+        # The next lookup skips __getattr__.
         self.__dict__[name] = method
         return method
 
@@ -301,9 +307,10 @@ class _Proxy:
 
 
 class RpcConnection(Generic[P]):
-    """Calls a service over a transport: ``with RpcConnection(Service, transport) as service``.
+    """A client of a service over a transport: ``with RpcConnection(Service, transport) as service``.
 
-    RpcServer shows both ends. The transport stays its maker's to close.
+    The transport stays open at the end of the block: closing it is up to its creator. ``RpcServer`` has an example of
+    both ends.
     """
 
     def __init__(
@@ -315,7 +322,16 @@ class RpcConnection(Generic[P]):
         external_location: "ExternalConfig | None" = None,
         ipc_validation: IpcValidation = IpcValidation.FULL,
     ) -> None:
-        """Say which service, who takes its messages, and how batches are fetched that lie elsewhere."""
+        """Connect to the service at the other end of a transport.
+
+        Args:
+            protocol: The service, a ``typing.Protocol``.
+            transport: The transport to the server.
+            on_log: Called with each log message of the server; by default they are dropped.
+            external_location: How to fetch batches that the server put into an object store; by default their
+                pointers are returned as they are.
+            ipc_validation: How thoroughly to check the batches of streams.
+        """
         self._transport = transport
         values = dict(method_values(rpc_methods(protocol)))
         client = _core.VgiClient(
@@ -328,19 +344,19 @@ class RpcConnection(Generic[P]):
         self._caller = Caller(protocol, client, values, ipc_validation)
 
     def __enter__(self) -> P:
-        """Give a proxy that has the service's methods; they take keyword arguments."""
+        """Return a proxy with the service's methods, which accept keyword arguments only."""
         return cast(P, _Proxy(self._caller, self._transport))
 
     @property
     def usable(self) -> bool:
-        """Whether the connection has carried all that was asked of it so far."""
+        """Whether the connection works: no call has failed in its transport so far."""
         return not self._caller.broken
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """End a stream that is still open."""
-        # The peer may be gone; who leaves does not care.
+        """Close a stream that is still open, and release the connection."""
+        # The peer may be gone, which no longer matters.
         with contextlib.suppress(RpcError):
             self._caller.settle()
         # The core has descriptors of its own, which hold the connection open.
@@ -348,5 +364,5 @@ class RpcConnection(Generic[P]):
 
 
 def proxy(caller: Caller, transport: RpcTransport | None = None) -> Any:
-    """Give a proxy that has the caller's methods."""
+    """Return a proxy with the caller's methods."""
     return _Proxy(caller, transport)

@@ -1,4 +1,4 @@
-"""What both ends of a call share: errors, who calls, what a method is told of its call."""
+"""Definitions that both ends of a call share: errors, authentication, statistics and the context of a call."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -30,17 +30,17 @@ __all__ = [
 ]
 
 DESCRIBE_METHOD_NAME: Final = "__describe__"
-"""The method that tells what a server has (section 14)."""
+"""The name of the method that returns a server's description (vgi-rpc, section 14)."""
 
 ClientLog = Callable[[Message], None]
-"""What takes a message for the caller."""
+"""A function that sends a log message to the caller."""
 
 HookToken = NewType("HookToken", object)
-"""What a hook gives at the start of a call and gets back at its end."""
+"""The value that a hook returns at the start of a call and receives back at its end."""
 
 
 class RpcError(Error):
-    """A call failed: the method raised, or the peer or the connection broke the protocol.
+    """A failed call: the method raised, the connection failed, or the peer violated the protocol.
 
     ```python
     >>> from penstock.vgi import RpcError
@@ -55,20 +55,27 @@ class RpcError(Error):
         return super().__new__(cls, "", "application")
 
     def __init__(self, error_type: str, error_message: str, remote_traceback: str, *, request_id: str = "") -> None:
-        """Make an error from the fields of an error batch. Its code is the type."""
+        """Create the error.
+
+        Args:
+            error_type: The class name of the remote exception.
+            error_message: The message of the error.
+            remote_traceback: The remote traceback, or "".
+            request_id: The ID of the call, or "".
+        """
         super().__init__(f"{error_type}: {error_message}", "application", error_type)
         self.args = (self.message,)
         self.error_type = error_type
-        """The class of the exception there, ``ValueError`` for example."""
+        """The class name of the remote exception, for example ``ValueError``."""
         self.error_message = error_message
-        """What it said; for an exception of a method its class and its text."""
+        """The message; for an exception of a method, its class and its text."""
         self.remote_traceback = remote_traceback
-        """Where it happened there, or empty."""
+        """The remote traceback, or ""."""
         self.request_id = request_id
-        """The call's ID, or empty."""
+        """The ID of the call, or ""."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Survive a pickle, the way from a Spark worker to the driver."""
+        """Support pickling, because Spark sends the error from a worker to the driver."""
         return _rpc_error, (type(self), self.error_type, self.error_message, self.remote_traceback, self.request_id)
 
 
@@ -77,7 +84,7 @@ def _rpc_error(kind: type[RpcError], error_type: str, message: str, traceback: s
 
 
 class VersionError(Error):
-    """A request has no version, or another than "1" (vgi-rpc, section 13)."""
+    """A request without a version, or with another version than "1" (vgi-rpc, section 13)."""
 
     def __new__(cls, message: str = "") -> Self:
         """Return an error of the kind "violation"."""
@@ -90,7 +97,7 @@ class VersionError(Error):
 
 
 class MethodType(Enum):
-    """What shape a method has."""
+    """The kind of a method: one result, or a stream."""
 
     UNARY = "unary"
     STREAM = "stream"
@@ -98,7 +105,7 @@ class MethodType(Enum):
 
 @dataclass(frozen=True)
 class AuthContext:
-    """Who calls.
+    """The identity of a caller.
 
     ```python
     >>> from penstock.vgi import AuthContext
@@ -109,21 +116,21 @@ class AuthContext:
     """
 
     domain: str | None
-    """How the caller proved it, ``jwt`` for example."""
+    """The method of authentication, for example ``jwt``."""
     authenticated: bool
-    """Whether it did."""
+    """Whether the caller is authenticated."""
     principal: str | None = None
     """The caller's name."""
     claims: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What else is known of the caller."""
+    """Further facts about the caller, such as the claims of its token."""
 
     @classmethod
     def anonymous(cls) -> "AuthContext":
-        """Give the caller of whom nothing is known: every caller over a pipe."""
+        """Return the unauthenticated caller, which every caller over a pipe or a socket is."""
         return _ANONYMOUS
 
     def require_authenticated(self) -> None:
-        """Raise PermissionError unless the caller is known."""
+        """Raise PermissionError unless the caller is authenticated."""
         if not self.authenticated:
             raise PermissionError("Authentication required")
 
@@ -133,7 +140,7 @@ _ANONYMOUS = AuthContext(domain=None, authenticated=False)
 
 @dataclass
 class CallStatistics:
-    """What went in and out in one call, as the server counts it; bytes are those of the Arrow buffers."""
+    """The input and output of one call, as the server counts them; bytes are those of the Arrow buffers."""
 
     input_batches: int = 0
     output_batches: int = 0
@@ -143,27 +150,36 @@ class CallStatistics:
     output_bytes: int = 0
 
     def record_input(self, batch: pa.RecordBatch) -> None:
-        """Count a batch that came."""
+        """Count an input batch."""
         self.input_batches += 1
         self.input_rows += batch.num_rows
         self.input_bytes += batch.get_total_buffer_size()
 
     def record_output(self, batch: pa.RecordBatch) -> None:
-        """Count a batch that went."""
+        """Count an output batch."""
         self.output_batches += 1
         self.output_rows += batch.num_rows
         self.output_bytes += batch.get_total_buffer_size()
 
 
 class DispatchHook(Protocol):
-    """What looks at every call of a server, such as tracing."""
+    """A hook that observes every call of a server, for example for tracing."""
 
     def on_dispatch_start(self, info: Any, auth: AuthContext, metadata: Mapping[str, Any]) -> HookToken:
-        """A call begins; ``metadata`` has what came with it, a trace context for example."""
+        """Handle the start of a call.
+
+        Args:
+            info: The called method, an RpcMethodInfo.
+            auth: The caller.
+            metadata: The metadata of the request and of the transport, for example a trace context.
+
+        Returns:
+            A token, which ``on_dispatch_end`` receives.
+        """
         ...
 
     def on_dispatch_end(self, token: HookToken, info: Any, error: BaseException | None, stats: CallStatistics) -> None:
-        """It ended, well or with that error."""
+        """Handle the end of a call; ``error`` is None if the call succeeded."""
         ...
 
 
@@ -171,7 +187,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class CallContext:
-    """What a method is told of its call: ask for it with a parameter named ``ctx``.
+    """The context of a call, which a method receives in a parameter named ``ctx``.
 
     ```python
     >>> from typing import Protocol
@@ -211,37 +227,46 @@ class CallContext:
         method_name: str = "",
         protocol_name: str = "",
     ) -> None:
-        """Say who calls, where messages for the caller go, and what is called."""
+        """Create a context; servers do this for each call.
+
+        Args:
+            auth: The caller.
+            emit_client_log: The function that sends a log message to the caller.
+            transport_metadata: The transport's facts about the call.
+            server_id: The ID of the server.
+            method_name: The name of the called method.
+            protocol_name: The name of the service's protocol.
+        """
         self.auth = auth
-        """Who calls."""
+        """The caller."""
         self.emit_client_log = emit_client_log
-        """What takes messages for the caller."""
+        """The function that sends a log message to the caller."""
         self.transport_metadata: Mapping[str, Any] = (
             MappingProxyType(dict(transport_metadata)) if transport_metadata else _NOTHING
         )
-        """What the transport knows: over HTTP ``remote_addr`` and ``user_agent``."""
+        """The transport's facts about the call; over HTTP ``remote_addr`` and ``user_agent``."""
         self.server_id = server_id
         self.method_name = method_name
         self.protocol_name = protocol_name
         self._request_id = ""
         self._cookies: Mapping[str, str] = _NOTHING
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
-        # Filled where the answer can carry cookies: unary calls over HTTP.
+        # A list only if the answer can carry cookies: in unary calls over HTTP.
         self.set_cookie_headers: list[str] | None = None
 
     @property
     def request_id(self) -> str:
-        """The call's ID, as logs and errors carry it."""
+        """The ID of the call, which logs and errors contain."""
         return self._request_id
 
     @property
     def cookies(self) -> Mapping[str, str]:
-        """The cookies that came with the call; empty but over HTTP."""
+        """The cookies of the request; empty except over HTTP."""
         return self._cookies
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """A logger of the server's process that knows the call: ``vgi_rpc.service.PROTOCOL``."""
+        """The logger ``vgi_rpc.service.PROTOCOL`` of the server's process, which adds the call to each record."""
         if self._logger is None:
             extra = {"server_id": self.server_id, "method": self.method_name, "request_id": self._request_id}
             if self.auth.principal:
@@ -253,7 +278,13 @@ class CallContext:
         return self._logger
 
     def client_log(self, level: Level, message: str, **extra: str) -> None:
-        """Send a message to the caller."""
+        """Send a log message to the caller.
+
+        Args:
+            level: The level; EXCEPTION raises an RpcError at the caller.
+            message: The text.
+            extra: Further fields by name.
+        """
         self.emit_client_log(Message(level, message, **extra))
 
     def set_cookie(
@@ -270,7 +301,23 @@ class CallContext:
         same_site: str | None = None,
         partitioned: bool = False,
     ) -> None:
-        """Let the caller keep a cookie. RuntimeError but in a unary method over HTTP."""
+        """Set a cookie at the caller.
+
+        Args:
+            name: The name.
+            value: The value.
+            expires: The time at which the cookie expires, in UTC.
+            max_age: The lifetime in seconds, which takes precedence over ``expires``.
+            domain: The domain; by default the host that was called.
+            path: The path; by default that of the request.
+            secure: Whether the caller sends it over HTTPS only.
+            http_only: Whether it is hidden from scripts.
+            same_site: "Strict", "Lax" or "None".
+            partitioned: Whether to add the attribute ``Partitioned``.
+
+        Raises:
+            RuntimeError: If the method is not a unary method that is called over HTTP.
+        """
         morsel: SimpleCookie = SimpleCookie()
         morsel[name] = value
         attributes: Mapping[str, Any] = {
@@ -288,7 +335,16 @@ class CallContext:
         self._add_cookie(morsel[name].OutputString() + ("; Partitioned" if partitioned else ""))
 
     def delete_cookie(self, name: str, *, path: str | None = None, domain: str | None = None) -> None:
-        """Let the caller forget a cookie. RuntimeError but in a unary method over HTTP."""
+        """Delete a cookie at the caller.
+
+        Args:
+            name: The name.
+            path: The path of the cookie, as it was set.
+            domain: The domain of the cookie, as it was set.
+
+        Raises:
+            RuntimeError: If the method is not a unary method that is called over HTTP.
+        """
         where = "".join(f"; {key}={value}" for key, value in (("Domain", domain), ("Path", path)) if value is not None)
         self._add_cookie(f'{name}=""; expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=0{where}')
 
@@ -299,7 +355,10 @@ class CallContext:
 
 
 class _Merging(logging.LoggerAdapter[logging.Logger]):
-    """Keeps what a call of the logger says itself, but for what names the call; the adapter has that from 3.13 on."""
+    """An adapter that merges the ``extra`` of a record with its own, which wins.
+
+    LoggerAdapter itself can merge only from Python 3.13 on.
+    """
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         kwargs["extra"] = {**kwargs.get("extra", {}), **(self.extra or {})}

@@ -1,4 +1,4 @@
-"""The connections of a server on a socket: a thread for each, and how they end."""
+"""The connections of a server on a socket, each in a thread of its own, and their end."""
 
 import logging
 import math
@@ -18,15 +18,15 @@ __all__ = ["Listening", "idle_limit", "serve_connection"]
 _log = logging.getLogger("vgi_rpc.rpc")
 
 FIRST_BYTE = _core.VgiListener.FIRST_BYTE
-"""Seconds from accept to the end of a TLS handshake and the first byte of a request."""
+"""Seconds from accept to the end of the TLS handshake and the first byte of a request."""
 IDLE = _core.VgiListener.IDLE
-"""Seconds for which a client may be silent between two requests and within one, unless the server is told otherwise."""
+"""The default number of seconds for which a client may be silent, between two requests or within one."""
 
 
 class Listening:
-    """The connections of one server: serves each that its listener lets in, in a thread of its own, and ends them all.
+    """The connections of one server: each is served in a thread of its own, and all end with the server.
 
-    Without ``threaded`` the listener has one place, and its connection is served by the caller's thread.
+    Without ``threaded`` the listener admits one connection at a time, which the thread of ``serve`` itself serves.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class Listening:
         idle_timeout: float,
         tls: "_core.VgiTls | None" = None,
     ) -> None:
-        """Take the listener over; serving closes it at the end."""
+        """Take over the listener, which ``serve`` closes at its end."""
         self._server, self._listener, self._tls = server, listener, tls
         self._threaded, self._idle = threaded, idle_timeout
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
 
     def serve(self) -> None:
-        """Serve connections until an exception, such as that of a signal handler, ends it; then end them all."""
+        """Serve connections until an exception, such as that of a signal handler, ends the wait; then end them all."""
         try:
             while (accepted := self._listener.accept()) is not None:
                 self._serve(accepted)
@@ -64,7 +64,7 @@ class Listening:
         try:
             thread.start()
         except RuntimeError as error:
-            # The system has no thread for it.
+            # The system cannot start another thread.
             with self._lock:
                 self._threads.discard(thread)
             self._server.core.refused()
@@ -82,20 +82,20 @@ class Listening:
                 self._threads.discard(threading.current_thread())
 
     def _stop(self) -> None:
-        """Let calls finish that run, and end every connection: no thread is left when the interpreter ends."""
+        """Let running calls finish and end all connections, so that no thread is left when the interpreter exits."""
         with self._lock:
             left = set(self._threads)
         cut_off = self._listener.drain()
         if cut_off:
             _log.warning("%d calls did not finish within %d s of the stop", cut_off, int(_core.VgiListener.GRACE))
             return
-        # Their connections have ended, so they end now.
+        # Their connections have ended, so the threads end now.
         for thread in left:
             thread.join()
 
 
 def idle_limit(idle_timeout: float | None) -> float:
-    """Give the seconds for which a client may be silent; ValueError for what is no time."""
+    """Return the seconds for which a client may be silent; raise ValueError unless they are finite and above 0."""
     idle = IDLE if idle_timeout is None else idle_timeout
     if not 0 < idle < math.inf:
         raise ValueError(f"idle_timeout is a number of seconds above 0, not {idle_timeout}")
@@ -103,7 +103,7 @@ def idle_limit(idle_timeout: float | None) -> float:
 
 
 def serve_connection(server: "RpcServer", transport: RpcTransport) -> None:
-    """Serve one connection until its end; a peer that breaks the protocol ends its own connection only."""
+    """Serve one connection until its end; a peer that violates the protocol ends only its own connection."""
     try:
         server.serve(transport)
     except (VgiError, OSError) as error:

@@ -1,4 +1,4 @@
-"""A method's values on their way between Python and the core, and what the core must know of a service."""
+"""The conversion of a method's values between Python and the core, and the core's description of a service."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ __all__ = ["Values", "core_protocol", "method_values", "simple", "type_name"]
 
 
 def simple(kind: pa.DataType) -> bool:
-    """Whether the core takes and gives plain Python values of this type; others go as arrays with one value."""
+    """Return whether the core exchanges plain Python values of this type; others are arrays with one value."""
     return bool(
         pa.types.is_boolean(kind)
         or pa.types.is_integer(kind)
@@ -55,7 +55,7 @@ class _Column:
 
 
 class Values:
-    """Takes the parameters and the result of a method to the core and back."""
+    """The converter of a method's parameters and result for the core and back."""
 
     __slots__ = ("_converted", "_defaults", "_needed", "_parameters", "_result", "info")
 
@@ -82,7 +82,7 @@ class Values:
         return [each.name for each in self._parameters.values() if each.nullable]
 
     def keywords(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Make a method's arguments of what came. ValueError, TypeError or IPCError where a value does not fit."""
+        """Convert received values to arguments; raise ValueError, TypeError or IPCError if one does not fit."""
         for column in self._converted:
             if column.name in values:
                 try:
@@ -94,7 +94,7 @@ class Values:
         return values
 
     def encode_arguments(self, keywords: dict[str, Any]) -> dict[str, Any]:
-        """Take a caller's arguments to the core, with the defaults of those that are left out; TypeError if wrong."""
+        """Convert a caller's arguments for the core, adding defaults; raise TypeError if they do not fit the method."""
         unknown = keywords.keys() - self._parameters.keys()
         missing = [name for name in self._needed if name not in keywords]
         if unknown or missing:
@@ -111,7 +111,7 @@ class Values:
         return values
 
     def encode_result(self, value: Any) -> Any:
-        """Take what the method returned to the core; TypeError where it is not what it declares."""
+        """Convert a method's result for the core; raise TypeError if it does not fit the declared type."""
         column = self._result
         if column is None:
             return None
@@ -120,12 +120,12 @@ class Values:
         return column.encode(value)
 
     def decode_result(self, value: Any) -> Any:
-        """Make the result of what came."""
+        """Convert a received result."""
         return None if self._result is None else self._result.decode(value)
 
 
 def core_protocol(name: str, values: Mapping[str, Values]) -> "_core.VgiProtocol":
-    """Tell the core what a service has."""
+    """Return the core's description of a service."""
     return _core.VgiProtocol(name, [_core_method(each) for each in values.values()])
 
 
@@ -148,12 +148,12 @@ def _core_method(values: Values) -> dict[str, Any]:
 
 
 def type_name(annotation: object) -> str:
-    """Give an annotation as people write it."""
+    """Return an annotation as it is written in code."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
 
 
 def _plain_defaults(defaults: Mapping[str, object]) -> dict[str, object]:
-    """Give those defaults that JSON can say; enum members go by name."""
+    """Return the defaults that JSON can represent; enum members become their names."""
     plain: dict[str, object] = {}
     for name, value in defaults.items():
         said = getattr(value, "name", value) if hasattr(type(value), "__members__") else value
@@ -166,5 +166,5 @@ def _plain_defaults(defaults: Mapping[str, object]) -> dict[str, object]:
 
 
 def method_values(methods: Mapping[str, RpcMethodInfo]) -> Mapping[str, Values]:
-    """Give the values of each method."""
+    """Return the converter of each method's values, by method name."""
     return {name: Values(info) for name, info in methods.items()}

@@ -13,12 +13,19 @@ __all__ = ["log_accesses", "run_server"]
 
 
 def run_server(protocol_or_server: "type | RpcServer", implementation: object | None = None) -> None:
-    """Serve as the command line of this process says; the last line of a worker.
+    """Serve as this process's command line specifies; call it as the last line of a worker.
 
-    Without flags it serves on standard input and output. ``--http`` serves HTTP and prints ``PORT:<n>``, with
-    ``--host`` and ``--port``; ``--tcp``, with the same, prints ``TCP:<host>:<port>``; ``--unix PATH`` prints
-    ``UNIX:<path>``. ``--describe`` answers ``__describe__``, ``--access-log PATH`` appends a line of JSON for each
-    call, ``--dialect spec|0.10`` chooses the dialect.
+    Without flags it serves on standard input and output. ``--http`` serves HTTP and prints ``PORT:<n>``; ``--tcp``
+    serves on TCP and prints ``TCP:<host>:<port>``; both accept ``--host`` and ``--port``. ``--unix PATH`` serves on a
+    Unix socket and prints ``UNIX:<path>``. ``--describe`` answers ``__describe__``, ``--access-log PATH`` appends one
+    line of JSON per call to a file, and ``--dialect spec|0.10`` selects the dialect.
+
+    Args:
+        protocol_or_server: The service, a ``typing.Protocol``, or a server of it.
+        implementation: The object with the service's methods; None with a server.
+
+    Raises:
+        TypeError: If the implementation is missing, does not fit the protocol, or is given with a server.
     """
     options = _parser().parse_args()
     if isinstance(protocol_or_server, RpcServer):
@@ -38,12 +45,12 @@ def run_server(protocol_or_server: "type | RpcServer", implementation: object | 
     if options.http:
         from penstock.vgi.http import serve_http
 
-        # Calls that run are finished first.
+        # Exit with an exception, so that running calls finish first.
         signal.signal(signal.SIGTERM, _stop)
         signal.signal(signal.SIGINT, _stop)
         serve_http(server, host=options.host, port=options.port)
     elif options.unix:
-        # Printed when it listens: it is how a caller finds it.
+        # A client finds the server by this line, so it is printed once the server listens.
         where = options.unix
         serve_unix(server, where, threaded=True, announce=lambda: print(f"UNIX:{where}", flush=True))  # noqa: T201
     elif options.tcp:
@@ -71,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _again(server: RpcServer, describe: bool, dialect: str | None) -> RpcServer:
-    """Give the server with what the command line adds."""
+    """Return a copy of the server with the options of the command line."""
     made = RpcServer(
         server.protocol,
         server.implementation,
@@ -87,7 +94,7 @@ def _again(server: RpcServer, describe: bool, dialect: str | None) -> RpcServer:
 
 
 def log_accesses(path: "str | os.PathLike[str]") -> None:
-    """Append a line of JSON for each call to a file."""
+    """Append one line of JSON per call to a file."""
     from penstock.vgi.logging_utils import VgiJsonFormatter
 
     handler = logging.FileHandler(path, encoding="utf-8")
@@ -95,5 +102,5 @@ def log_accesses(path: "str | os.PathLike[str]") -> None:
     logger = logging.getLogger("vgi_rpc.access")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    # Standard output is the protocol's, and standard error not the place for it.
+    # Standard output carries the protocol, and standard error is not the place for an access log.
     logger.propagate = False

@@ -1,4 +1,4 @@
-"""A service that answers calls."""
+"""The server of a service."""
 
 import inspect
 import os
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["Dialect", "RpcServer", "check_dialect"]
 
 Dialect = Literal["spec", "0.10"]
-"""The specification, or the package vgi-rpc 0.10.0 where that parts from it."""
+"""The rules that a server follows: the specification's, or those of the package vgi-rpc 0.10.0 where they differ."""
 
 
 def check_dialect(given: str | None) -> Dialect:
-    """Give the dialect that is asked for, by default that of PENSTOCK_VGI_DIALECT, else "spec"."""
+    """Return the given dialect, by default that of PENSTOCK_VGI_DIALECT, else "spec"; raise ValueError for others."""
     name = given or os.environ.get("PENSTOCK_VGI_DIALECT") or "spec"
     for dialect in get_args(Dialect):
         if name == dialect:
@@ -36,10 +36,11 @@ def check_dialect(given: str | None) -> Dialect:
 
 
 class RpcServer:
-    """Answers calls of a service with the methods of an implementation.
+    """A server, which answers the calls of a service with the methods of an implementation.
 
-    Each method of the protocol must be there, with the same parameters; ``ctx`` beside them gets the CallContext.
-    A method's exception goes to its caller as RpcError, and the next call is served.
+    The implementation must have every method of the protocol, with the same parameters. A method that also has a
+    parameter ``ctx`` receives the CallContext in it. An exception of a method is raised at the caller as an RpcError,
+    and the server serves the next call.
 
     ```python
     >>> import threading
@@ -75,11 +76,24 @@ class RpcServer:
         ipc_validation: IpcValidation = IpcValidation.FULL,
         dialect: str | None = None,
     ) -> None:
-        """Check the implementation against the protocol; TypeError says all that does not fit.
+        """Check the implementation against the protocol.
 
-        ``dialect`` is "spec" or "0.10", by default that of PENSTOCK_VGI_DIALECT. Batches that come are always
-        checked in full by the core; ``ipc_validation`` is what further checks a method may ask for.
-        ``external_location`` says where large batches are put, and which of its callers' are fetched.
+        Args:
+            protocol: The service, a ``typing.Protocol``.
+            implementation: The object with the service's methods.
+            external_location: Where to store large batches, and which of the callers' external batches to fetch; by
+                default neither is done.
+            server_id: The ID of this server in logs and errors; by default 12 random hexadecimal digits.
+            server_version: A version for your own use; the server does not send it.
+            protocol_version: A version for your own use; the server does not send it.
+            enable_describe: Whether to answer ``__describe__``, which ``introspect`` calls.
+            ipc_validation: A level for your own checks of batches. The core always validates received batches in
+                full.
+            dialect: "spec" or "0.10", by default that of the environment variable PENSTOCK_VGI_DIALECT, else "spec".
+
+        Raises:
+            TypeError: If the implementation does not fit the protocol; the message lists all differences.
+            ValueError: If the dialect is unknown.
         """
         self._protocol = protocol
         self._implementation = implementation
@@ -93,21 +107,21 @@ class RpcServer:
         self._describe = enable_describe
         self._validation = ipc_validation
         self.dialect: Dialect = check_dialect(dialect)
-        """Whose rules it follows where the specification and the package part."""
+        """The dialect that the server follows."""
         self.hooks: list[DispatchHook] = []
-        """What looks at every call; ``otel.instrument_server`` adds to it."""
+        """The hooks that observe every call; ``otel.instrument_server`` adds one."""
         self._lock = threading.Lock()
         self._core: tuple[int, _core.VgiProtocol, _core.VgiServer] | None = None
         self._calls: weakref.WeakKeyDictionary[object, PipeCalls] = weakref.WeakKeyDictionary()
 
     @property
     def core(self) -> "_core.VgiServer":
-        """The core's part. It belongs to one process; a fork makes its own."""
+        """The core's server. It belongs to one process; a forked process makes its own."""
         return self._native()[2]
 
     @property
     def core_protocol(self) -> "_core.VgiProtocol":
-        """What the core knows of the service."""
+        """The core's description of the service."""
         return self._native()[1]
 
     def _native(self) -> "tuple[int, _core.VgiProtocol, _core.VgiServer]":
@@ -136,22 +150,22 @@ class RpcServer:
 
     @property
     def values(self) -> Mapping[str, Values]:
-        """What takes each method's values to the core and back."""
+        """The converters between each method's Python values and the core's, by method name."""
         return self._values
 
     @property
     def implementation(self) -> object:
-        """What has the methods."""
+        """The object with the service's methods."""
         return self._implementation
 
     @property
     def external_config(self) -> "ServerExternalConfig | None":
-        """Where large batches are put, and which are fetched; None: none are."""
+        """The configuration of external batches; None if none are stored or fetched."""
         return self._external
 
     @property
     def ctx_methods(self) -> frozenset[str]:
-        """The methods that ask for a CallContext."""
+        """The names of the methods that receive a CallContext."""
         return self._ctx_methods
 
     @property
@@ -161,36 +175,36 @@ class RpcServer:
 
     @property
     def protocol_hash(self) -> str:
-        """A hash of what ``__describe__`` says of the methods: equal services have equal ones."""
+        """The hash of the methods' description in ``__describe__``; equal services have equal hashes."""
         return self.core_protocol.hash
 
     @property
     def protocol_version(self) -> str:
-        """The protocol's version, as given."""
+        """The ``protocol_version`` of the constructor."""
         return self._protocol_version
 
     @property
     def server_id(self) -> str:
-        """This server's ID: 12 hexadecimal digits unless given."""
+        """The ID of this server: 12 random hexadecimal digits unless one was given."""
         return self._server_id
 
     @property
     def server_version(self) -> str:
-        """The server's version, as given."""
+        """The ``server_version`` of the constructor."""
         return self._server_version
 
     @property
     def describe_enabled(self) -> bool:
-        """Whether ``__describe__`` is answered."""
+        """Whether the server answers ``__describe__``."""
         return self._describe
 
     @property
     def ipc_validation(self) -> IpcValidation:
-        """How closely batches are checked beyond what the core does."""
+        """The ``ipc_validation`` of the constructor."""
         return self._validation
 
     def serve(self, transport: "RpcTransport") -> None:
-        """Answer calls until the peer closes its end."""
+        """Answer the calls on a transport until the peer closes its end."""
         calls = self._calls_of(transport)
         try:
             while calls.serve_one():
@@ -201,12 +215,12 @@ class RpcServer:
                 self._calls.pop(transport, None)
 
     def serve_one(self, transport: "RpcTransport") -> None:
-        """Answer one call; EOFError where the peer has closed its end."""
+        """Answer one call; raise EOFError if the peer has closed its end."""
         if not self._calls_of(transport).serve_one():
             raise EOFError("the peer closed the connection")
 
     def _calls_of(self, transport: "RpcTransport") -> PipeCalls:
-        # One for each transport: what is read ahead of the next call stays in it.
+        # One per transport, because it holds the bytes that were read ahead of the next call.
         with self._lock:
             found = self._calls.get(transport)
         if found is None:
@@ -223,7 +237,7 @@ class RpcServer:
 def _check_implementation(
     protocol: type, implementation: object, methods: Mapping[str, RpcMethodInfo]
 ) -> frozenset[str]:
-    """Give the methods that take a ``ctx``."""
+    """Return the names of the methods with a parameter ``ctx``; raise TypeError if the implementation does not fit."""
     wrong, contextual = [], set()
     for name, info in methods.items():
         function = getattr(implementation, name, None)
@@ -253,7 +267,7 @@ def _check_implementation(
 
 
 def result_states(function: Any) -> tuple[type, ...]:
-    """Give the state classes that a streaming method's own return annotation names."""
+    """Return the state classes that a streaming method's own return annotation names."""
     from typing import get_type_hints
 
     from penstock.vgi.rpc._types import Stream, StreamState

@@ -1,4 +1,4 @@
-"""Ways to serve and to connect: in this process, over sockets, over standard input and output."""
+"""Ways to serve and to connect: in this process, over sockets, and over standard input and output."""
 
 import contextlib
 import io
@@ -58,7 +58,7 @@ def _served(
 
     ours, theirs = pair
     validation = ipc_validation or IpcValidation.FULL
-    # One that only fetches is the caller's.
+    # A ClientExternalConfig, which only fetches, is for the client's end alone.
     stores = external if isinstance(external, ServerExternalConfig) else None
     server = RpcServer(protocol, implementation, external_location=stores, ipc_validation=validation)
     thread = threading.Thread(target=serve_connection, args=(server, theirs), name="vgi-serve", daemon=True)
@@ -81,7 +81,17 @@ def serve_pipe(
     external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation | None = None,
 ) -> Iterator[P]:
-    """Serve in a thread of this process, over pipes, and give a proxy: for tests and trials.
+    """Serve in a thread of this process, over pipes, and yield a proxy; meant for tests and experiments.
+
+    Args:
+        protocol: The service, a ``typing.Protocol``.
+        implementation: The object with the service's methods.
+        on_log: Called with each log message of the server; by default they are dropped.
+        external_location: How to handle external batches, at both ends; a ClientExternalConfig is for the client only.
+        ipc_validation: How thoroughly to check batches; by default in full.
+
+    Yields:
+        A proxy with the service's methods, which accept keyword arguments only.
 
     ```python
     >>> from typing import Protocol
@@ -110,7 +120,10 @@ def serve_unix_pipe(
     external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation | None = None,
 ) -> Iterator[P]:
-    """Serve in a thread of this process, over a pair of Unix sockets, and give a proxy."""
+    """Serve in a thread of this process, over a pair of Unix sockets, and yield a proxy.
+
+    The arguments are those of ``serve_pipe``.
+    """
     with _served(protocol, implementation, make_unix_pair(), on_log, external_location, ipc_validation) as proxy:
         yield proxy
 
@@ -144,7 +157,20 @@ def connect(
     stderr_logger: logging.Logger | None = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
 ) -> Iterator[P]:
-    """Start a worker as a child process, give a proxy of it, and end the worker at the end of the block."""
+    """Start a worker as a child process, yield a proxy of it, and end the worker at the end of the block.
+
+    Args:
+        protocol: The service, a ``typing.Protocol``.
+        cmd: The command of the worker, which serves on its standard input and output.
+        on_log: Called with each log message of the worker; by default they are dropped.
+        external_location: How to fetch batches that the worker put into an object store.
+        stderr: Where the worker's standard error goes; by default where this process's goes.
+        stderr_logger: The logger for StderrMode.PIPE, by default ``vgi_rpc.subprocess.stderr``.
+        ipc_validation: How thoroughly to check the batches of streams.
+
+    Yields:
+        A proxy with the service's methods, which accept keyword arguments only.
+    """
     transport = SubprocessTransport(cmd, stderr=stderr, stderr_logger=stderr_logger)
     with _connected(protocol, transport, on_log, external_location, ipc_validation) as proxy:
         yield proxy
@@ -159,13 +185,27 @@ def unix_connect(
     external_location: "ExternalConfig | None" = None,
     ipc_validation: IpcValidation = IpcValidation.FULL,
 ) -> Iterator[P]:
-    """Connect to the Unix socket of a server, and give a proxy."""
+    """Connect to the Unix socket of a server, and yield a proxy.
+
+    Args:
+        protocol: The service, a ``typing.Protocol``.
+        path: The path of the socket.
+        on_log: Called with each log message of the server; by default they are dropped.
+        external_location: How to fetch batches that the server put into an object store.
+        ipc_validation: How thoroughly to check the batches of streams.
+
+    Yields:
+        A proxy with the service's methods, which accept keyword arguments only.
+
+    Raises:
+        OSError: If the connection fails.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)
     except OSError as error:
         connection.close()
-        # The system does not say which.
+        # The system's error does not contain the path.
         error.filename = path
         raise
     with _connected(protocol, UnixTransport(connection), on_log, external_location, ipc_validation) as proxy:
@@ -187,10 +227,30 @@ def tcp_connect(
     cert: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Iterator[P]:
-    """Connect to the TCP port of a server, and give a proxy. The bytes are those of a Unix socket.
+    """Connect to the TCP port of a server, and yield a proxy.
 
-    They go over TLS where one of ``fingerprint``, ``ca`` and ``system_ca`` says whom to trust; ``cert`` and ``key`` are
-    the caller's own certificate then.
+    The connection uses TLS if ``fingerprint``, ``ca`` or ``system_ca`` names the servers to trust, and is unencrypted
+    otherwise.
+
+    Args:
+        protocol: The service, a ``typing.Protocol``.
+        host: The host of the server.
+        port: The port of the server.
+        on_log: Called with each log message of the server; by default they are dropped.
+        external_location: How to fetch batches that the server put into an object store.
+        ipc_validation: How thoroughly to check the batches of streams.
+        fingerprint: The fingerprint of the trusted certificate, ``sha256:HEX``.
+        ca: The path of the trusted CA certificates, PEM.
+        system_ca: Whether to trust the system's CAs.
+        cert: The path of the client's own certificate, PEM; only with TLS.
+        key: The path of its key.
+
+    Yields:
+        A proxy with the service's methods, which accept keyword arguments only.
+
+    Raises:
+        OSError: If the connection fails.
+        ValueError: If ``cert`` or ``key`` is given without TLS.
     """
     tls = None
     if fingerprint is not None or ca is not None or system_ca:
@@ -207,7 +267,7 @@ def tcp_connect(
 def serve_stdio(server: RpcServer) -> None:
     """Serve over standard input and output until the input ends.
 
-    What methods print goes to standard error meanwhile: the output is the protocol's.
+    Meanwhile, the output of methods' ``print`` goes to standard error, because standard output carries the protocol.
     """
     if sys.stdin.isatty() or sys.stdout.isatty():
         _log.warning("a worker speaks Arrow on its standard input and output, and one of them is a terminal")
@@ -218,7 +278,7 @@ def serve_stdio(server: RpcServer) -> None:
     try:
         server.serve(PipeTransport(io.FileIO(reader, "rb"), io.FileIO(writer, "wb")))
     except BrokenPipeError:
-        pass  # The caller is gone, and nobody waits for an answer.
+        pass  # The client has gone, so nothing waits for an answer.
     finally:
         sys.stdout.flush()
         os.dup2(kept, 1)
@@ -234,15 +294,27 @@ def serve_unix(
     idle_timeout: float | None = None,
     announce: Callable[[], object] | None = None,
 ) -> None:
-    """Serve on a Unix socket until the process ends: one connection after the other, or many in threads.
+    """Serve on a Unix socket until the process ends.
 
-    Only this user may connect (mode 0600). A socket that a dead server left behind is replaced; FileExistsError where
-    another file is there, or where a server listens. ``max_connections`` (1,024 by default) are served at a time;
-    others wait. A connection without a byte for 10 s is closed, and later one whose client is silent for
-    ``idle_timeout`` seconds (900), between two requests or within one. ``announce`` is called once it listens.
+    Only this user may connect (mode 0600). A socket file that a dead server left behind is replaced. A new connection
+    is closed if its first byte takes longer than 10 s.
+
+    Args:
+        server: The server.
+        path: The path of the socket.
+        threaded: Whether to serve each connection in a thread of its own; by default they are served one after the
+            other.
+        max_connections: The most connections at a time with ``threaded``, 1,024 by default; further ones wait.
+        idle_timeout: Seconds for which a client may be silent, between two requests or within one, before its
+            connection is closed; 900 by default.
+        announce: Called once the socket listens.
+
+    Raises:
+        FileExistsError: If another server listens at the path, or another file exists there.
+        ValueError: If ``idle_timeout`` is not a finite number above 0.
     """
     idle = idle_limit(idle_timeout)
-    # One place where there is one thread: others wait in the system, and their time does not run.
+    # A single thread has one place. Further connections wait in the system's backlog, where no timeout runs.
     places = max_connections if threaded else 1
     first_byte = _listening.FIRST_BYTE
     listener = _core.VgiListener.unix(server.core, path, first_byte=first_byte, max_connections=places)
@@ -264,13 +336,27 @@ def serve_tcp(
     key: str | os.PathLike[str] | None = None,
     client_ca: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve on a TCP port until the process ends; ``TCP:HOST:PORT`` on standard output says where.
+    """Serve on a TCP port until the process ends, and print ``TCP:HOST:PORT`` once it listens.
 
-    With ``cert`` and ``key`` over TLS, and then ``client_ca`` may say whose callers are let in; the line ends with
-    `` fingerprint sha256:HEX`` then. ``max_connections`` (1,024 by default) are served at a time, seven eighths at
-    most (or 64) for one address beyond loopback. A connection has 10 s for its TLS handshake and its first byte, and is
-    closed later where its client is silent for ``idle_timeout`` seconds (900), between two requests or within one. A
-    certificate that is replaced is read within 5 s; new connections are shown it, and open ones go on.
+    With ``cert`` and ``key`` the server uses TLS, and the printed line ends with `` fingerprint sha256:HEX``. A
+    replaced certificate is reloaded within 5 s: new connections get it, and open ones continue. A new connection is
+    closed if its TLS handshake and first byte take longer than 10 s.
+
+    Args:
+        server: The server.
+        host: The address to listen on.
+        port: The port; 0, the default, picks a free one.
+        max_connections: The most connections at a time, 1,024 by default; further ones wait. One address other than
+            loopback may have seven eighths of them, or 64 if that is more.
+        idle_timeout: Seconds for which a client may be silent, between two requests or within one, before its
+            connection is closed; 900 by default.
+        cert: The path of the certificate chain, PEM.
+        key: The path of its key.
+        client_ca: The path of CA certificates, PEM; only clients with a certificate of such a CA are accepted.
+
+    Raises:
+        ValueError: If ``cert`` and ``key`` are not given together, ``client_ca`` is given without them, or
+            ``idle_timeout`` is not a finite number above 0.
     """
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
         raise ValueError("a certificate and its key go together, and client_ca needs both")
@@ -284,5 +370,5 @@ def serve_tcp(
     )
     listening = Listening(server, listener, threaded=True, idle_timeout=idle, tls=tls)
     with contextlib.closing(listener):
-        print(f"TCP:{host}:{listener.port}{pinned}", flush=True)  # noqa: T201 -- it is how a caller finds it
+        print(f"TCP:{host}:{listener.port}{pinned}", flush=True)  # noqa: T201 -- clients find the server by this line
         listening.serve()

@@ -1,4 +1,4 @@
-"""What carries the bytes of calls: pipes, sockets, child processes, and shared memory beside them."""
+"""Transports for the bytes of calls: pipes, sockets, child processes, and shared memory alongside them."""
 
 import contextlib
 import fcntl
@@ -30,44 +30,44 @@ __all__ = [
 ]
 
 _PIPE_BYTES = 1 << 20
-"""What a pipe may hold, where the system lets us say so: fewer turns between the two ends for large batches."""
+"""The capacity of a pipe, where the system can set it: large batches need fewer switches between the two ends."""
 _F_SETPIPE_SZ = 1031
 
 
 @runtime_checkable
 class RpcTransport(Protocol):
-    """A way there and a way back."""
+    """A bidirectional byte stream: a file to read from and a file to write to."""
 
     @property
     def reader(self) -> io.IOBase:
-        """What comes."""
+        """The file with the bytes of the peer."""
         ...
 
     @property
     def writer(self) -> io.IOBase:
-        """What goes."""
+        """The file for the bytes to the peer."""
         ...
 
     def close(self) -> None:
-        """Close both."""
+        """Close both directions."""
         ...
 
 
 def endpoints(transport: RpcTransport) -> tuple[Any, Any]:
-    """Give a transport as the core takes it: descriptors where nothing is buffered at either end, else files."""
+    """Return the two ends of a transport for the core: descriptors if neither end is buffered, else the files."""
     ends = _end(transport.reader), _end(transport.writer)
     return ends if all(isinstance(end, int) for end in ends) else (transport.reader, transport.writer)
 
 
 class Beside(TypedDict):
-    """What the core takes with a transport's descriptors."""
+    """The core's further arguments about a transport."""
 
     segment: "_core.VgiSegment | None"
     tls: "_core.VgiTls | None"
 
 
 def beside(transport: RpcTransport) -> Beside:
-    """Give the segment of shared memory beside a transport, and how it is encrypted, as the core takes them."""
+    """Return the shared memory segment and the TLS configuration of a transport, as arguments for the core."""
     shm: SharedMemorySegment | None = getattr(transport, "shm", None)
     return {"segment": None if shm is None else shm.core, "tls": getattr(transport, "tls", None)}
 
@@ -77,20 +77,20 @@ def _end(file: io.IOBase) -> Any:
 
 
 class PipeTransport:
-    """A transport of two files, one to read and one to write. Files without buffer are the quick ones."""
+    """A transport over two files, one to read and one to write. Unbuffered files are faster."""
 
     def __init__(self, reader: io.IOBase, writer: io.IOBase) -> None:
-        """Read from the one and write to the other; closing this closes them."""
+        """Use two files, which closing the transport closes."""
         self._reader, self._writer = reader, writer
 
     @property
     def reader(self) -> io.IOBase:
-        """What comes."""
+        """The file with the bytes of the peer."""
         return self._reader
 
     @property
     def writer(self) -> io.IOBase:
-        """What goes."""
+        """The file for the bytes to the peer."""
         return self._writer
 
     def close(self) -> None:
@@ -101,9 +101,9 @@ class PipeTransport:
 
 
 class ShmPipeTransport:
-    """A pipe, or a Unix socket, and a segment of shared memory beside it that large batches go through.
+    """A pipe or a Unix socket with a shared memory segment alongside, which carries large batches.
 
-    The caller has the segment; the server attaches it when a call names it.
+    The client owns the segment; the server attaches it when a call names it.
 
     ```python
     >>> import threading
@@ -130,17 +130,17 @@ class ShmPipeTransport:
     """
 
     def __init__(self, pipe: RpcTransport, shm: "SharedMemorySegment") -> None:
-        """Take a transport to the same machine, and a segment; the segment stays its maker's to close."""
+        """Combine a transport within this machine with a segment; closing the segment is up to its creator."""
         self._pipe, self._shm = pipe, shm
 
     @property
     def reader(self) -> io.IOBase:
-        """What comes over the pipe."""
+        """The file with the peer's bytes from the pipe."""
         return self._pipe.reader
 
     @property
     def writer(self) -> io.IOBase:
-        """What goes over the pipe."""
+        """The file for the bytes to the peer through the pipe."""
         return self._pipe.writer
 
     @property
@@ -149,7 +149,7 @@ class ShmPipeTransport:
         return self._shm
 
     def close(self) -> None:
-        """Close the pipe. Views of the segment stay good until the last of them goes."""
+        """Close the pipe. Views of the segment stay valid."""
         self._pipe.close()
 
 
@@ -157,28 +157,28 @@ class UnixTransport:
     """A transport over a connected stream socket, Unix or TCP."""
 
     def __init__(self, sock: socket.socket, tls: "_core.VgiTls | None" = None) -> None:
-        """Take the socket over; closing this closes it. With ``tls`` the core encrypts what goes over it."""
+        """Take over the socket, which closing the transport closes. With ``tls`` the core encrypts its traffic."""
         self._socket = sock
         self.tls = tls
         self.first_byte: float | None = None
-        """Seconds that the peer has for its TLS handshake and its first byte; None is no limit."""
+        """Seconds for the peer's TLS handshake and first byte; None, the default, means no limit."""
         self.idle: float | None = None
-        """Seconds for which the peer may be silent where it is waited for, or take nothing; None is no limit."""
-        # Without buffers, so that the core reads and writes the socket itself.
+        """Seconds that a read or a write may wait for the peer; None, the default, means no limit."""
+        # Unbuffered, so that the core reads and writes the socket itself.
         self._file = socket.SocketIO(sock, "rw")
 
     @property
     def reader(self) -> io.IOBase:
-        """What comes."""
+        """The file with the bytes of the peer."""
         return self._file
 
     @property
     def writer(self) -> io.IOBase:
-        """What goes."""
+        """The file for the bytes to the peer."""
         return self._file
 
     def close(self) -> None:
-        """Close the socket; whoever waits at the other end sees the end."""
+        """Shut down and close the socket, which also ends a waiting read of the peer."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._file.close()
@@ -186,23 +186,23 @@ class UnixTransport:
 
 
 class StderrMode(Enum):
-    """Where the standard error of a child process goes."""
+    """The destination of a child process's standard error."""
 
     INHERIT = "inherit"
-    """Where ours goes."""
+    """The standard error of this process."""
     PIPE = "pipe"
-    """Into the logger ``vgi_rpc.subprocess.stderr``, a record for each line."""
+    """A logger, by default ``vgi_rpc.subprocess.stderr``, with one record per line."""
     DEVNULL = "devnull"
-    """Nowhere."""
+    """Nothing: the output is discarded."""
 
 
 _STDERR = {StderrMode.INHERIT: None, StderrMode.PIPE: subprocess.PIPE, StderrMode.DEVNULL: subprocess.DEVNULL}
 _GRACE = 5.0
-"""Seconds that a child has to end by itself once its input is closed."""
+"""Seconds for a child to exit by itself once its input is closed."""
 
 
 class SubprocessTransport:
-    """A transport over the standard input and output of a child process, which it starts and ends."""
+    """A transport over the standard input and output of a child process that it starts and ends."""
 
     def __init__(
         self,
@@ -213,8 +213,13 @@ class SubprocessTransport:
     ) -> None:
         """Start the command.
 
-        Its standard input and output are stream sockets: a pipe is locked while bytes are copied into it or out of
-        it, a socket lets both ends copy at a time.
+        Its standard input and output are stream sockets, which are faster than pipes: a pipe is locked while one end
+        copies bytes, whereas both ends of a socket can copy at the same time.
+
+        Args:
+            cmd: The command and its arguments.
+            stderr: Where its standard error goes; by default where this process's goes.
+            stderr_logger: The logger for StderrMode.PIPE, by default ``vgi_rpc.subprocess.stderr``.
         """
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2)]
@@ -240,16 +245,16 @@ class SubprocessTransport:
 
     @property
     def reader(self) -> io.IOBase:
-        """Its standard output."""
+        """The child's standard output."""
         return self._reader
 
     @property
     def writer(self) -> io.IOBase:
-        """Its standard input."""
+        """The child's standard input."""
         return self._writer
 
     def close(self) -> None:
-        """Close its input, and wait for its end; after five seconds it is ended."""
+        """Close the child's input and wait until it exits; kill it after 5 seconds."""
         with contextlib.suppress(OSError):
             self.writer.close()
         try:
@@ -272,7 +277,7 @@ def _log_lines(file: IO[bytes], logger: logging.Logger) -> None:
 
 def _widen(descriptor: int) -> None:
     if sys.platform == "linux":
-        # Beyond the user's share of pipe memory the pipe stays as it is.
+        # This fails beyond the user's limit of pipe memory, and the pipe keeps its default capacity.
         with contextlib.suppress(OSError):
             fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _PIPE_BYTES)
 
@@ -284,12 +289,12 @@ def _pipe() -> tuple[io.FileIO, io.FileIO]:
 
 
 def make_pipe_pair() -> tuple[PipeTransport, PipeTransport]:
-    """Give two transports that are connected: what the one writes the other reads."""
+    """Return two transports that are connected to each other by pipes."""
     (first_read, first_write), (second_read, second_write) = _pipe(), _pipe()
     return PipeTransport(first_read, second_write), PipeTransport(second_read, first_write)
 
 
 def make_unix_pair() -> tuple[UnixTransport, UnixTransport]:
-    """Give two transports over a connected pair of Unix sockets."""
+    """Return two transports that are connected to each other by a pair of Unix sockets."""
     first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return UnixTransport(first), UnixTransport(second)

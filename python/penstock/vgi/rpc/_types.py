@@ -1,4 +1,4 @@
-"""Services as they are written: protocols, streams and their states."""
+"""The parts of a service definition: protocols, streams and stream states."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ else:
     from typing import TypeVar as _TypeVar
 
     def TypeVar(name: str, *, default: object = None, **kwargs: object) -> _TypeVar:  # noqa: ARG001, N802
-        """Make a type variable; before Python 3.13 only type checkers know defaults."""
+        """Make a type variable without its default, which ``typing.TypeVar`` only accepts from Python 3.13 on."""
         return _TypeVar(name, **kwargs)
 
 
@@ -39,25 +39,31 @@ _EMPTY = pa.schema([])
 
 
 class StreamState(ArrowSerializableDataclass, ABC):
-    """What a stream remembers between its steps: a mutable dataclass.
+    """The state of a stream between its steps: a mutable dataclass.
 
-    Over HTTP it travels in a signed token, so its fields must have Arrow types or be Transient. Derive from
-    ProducerState or ExchangeState, or from this and override ``process``.
+    Over HTTP it travels in a signed token, so each field must have an Arrow type or be Transient. Derive from
+    ProducerState or ExchangeState; or derive from this class and override ``process``.
     """
 
     @abstractmethod
     def process(self, input: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:  # noqa: A002
-        """Do one step."""
+        """Run one step of the stream.
+
+        Args:
+            input: The caller's batch; for a producer, a batch without rows.
+            out: Collects the batch and the log messages of this step.
+            ctx: The context of the call.
+        """
 
     def rehydrate(self, implementation: object) -> None:
-        """Get back what did not travel: called with the service's implementation after a token was read."""
+        """Restore the Transient fields, with the service's implementation, after the state was read from a token."""
 
     def on_cancel(self, ctx: CallContext) -> None:
-        """The caller gave the stream up."""
+        """Clean up after the caller cancelled the stream. By default this does nothing."""
 
 
 class ProducerState(StreamState, ABC):
-    """The state of a stream that only puts out.
+    """The state of a stream that only produces output.
 
     ```python
     >>> from dataclasses import dataclass
@@ -86,15 +92,15 @@ class ProducerState(StreamState, ABC):
 
     @abstractmethod
     def produce(self, out: OutputCollector, ctx: CallContext) -> None:
-        """Emit one batch, or end with ``out.finish()``."""
+        """Emit one batch, or end the stream with ``out.finish()``."""
 
     def process(self, input: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:  # noqa: A002, ARG002
-        """Do one step: ``produce``."""
+        """Run one step by calling ``produce``."""
         self.produce(out, ctx)
 
 
 class ExchangeState(StreamState, ABC):
-    """The state of a stream that answers every batch with one.
+    """The state of a stream that answers each input batch with one output batch.
 
     ```python
     >>> from dataclasses import dataclass
@@ -121,10 +127,10 @@ class ExchangeState(StreamState, ABC):
 
     @abstractmethod
     def exchange(self, input: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:  # noqa: A002
-        """Answer a batch with exactly one ``out.emit...``."""
+        """Answer the input batch by calling one of the ``out.emit`` methods exactly once."""
 
     def process(self, input: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:  # noqa: A002
-        """Do one step: ``exchange``."""
+        """Run one step by calling ``exchange``."""
         self.exchange(input, out, ctx)
 
 
@@ -134,54 +140,55 @@ H = TypeVar("H", bound="ArrowSerializableDataclass | None", default=None)
 
 @dataclass(frozen=True)
 class Stream(Generic[S, H]):
-    """What a streaming method returns: ``-> Stream[State]``, or ``-> Stream[State, Header]``.
+    """The return value of a streaming method: ``-> Stream[State]``, or ``-> Stream[State, Header]``.
 
-    A caller gets an object with the same methods, a StreamSession, in its place.
+    The caller receives a StreamSession, which has the same methods. Calling them here, on the server's side, raises
+    TypeError.
     """
 
     output_schema: pa.Schema
-    """The schema of what it puts out."""
+    """The schema of the output batches."""
     state: S
-    """What does the steps."""
+    """The state, whose ``process`` runs each step."""
     input_schema: pa.Schema = _EMPTY
-    """The schema of what it takes; without columns it is a producer."""
+    """The schema of the input batches; without columns, the default, the stream is a producer."""
     header: H | None = None
-    """Sent once, before all batches."""
+    """The header, sent once before all batches."""
 
     def __class_getitem__(cls, arguments: Any) -> Any:
-        """Take ``Stream[State]`` for a stream without header."""
+        """Accept ``Stream[State]`` for a stream without a header."""
         if not isinstance(arguments, tuple):
             arguments = (arguments, None)
         return super().__class_getitem__(arguments)  # type: ignore[misc]
 
     def __enter__(self) -> Self:
-        """Let the end of the block close it (at the caller's end)."""
+        """Close the stream at the end of the block (caller's side only)."""
         self._not_here()
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close it (at the caller's end)."""
+        """Close the stream (caller's side only)."""
         self._not_here()
 
     def __iter__(self) -> Iterator[AnnotatedBatch]:
-        """Give the batches of a producer (at the caller's end)."""
+        """Yield the batches of a producer (caller's side only)."""
         self._not_here()
 
     def tick(self) -> AnnotatedBatch:
-        """Give the next batch of a producer (at the caller's end); StopIteration after the last one."""
+        """Return the next batch of a producer; raise StopIteration after the last one (caller's side only)."""
         self._not_here()
 
     def exchange(self, input: AnnotatedBatch) -> AnnotatedBatch:  # noqa: A002, ARG002
-        """Send a batch and get the answer (at the caller's end)."""
+        """Send a batch and return the answer (caller's side only)."""
         self._not_here()
 
     def cancel(self) -> None:
-        """Give it up, and let the method know (at the caller's end)."""
+        """Cancel the stream, which calls ``on_cancel`` of its state (caller's side only)."""
         self._not_here()
 
     def close(self) -> None:
-        """End it (at the caller's end)."""
+        """End the stream (caller's side only)."""
         self._not_here()
 
     def _not_here(self) -> NoReturn:
@@ -195,7 +202,7 @@ class RpcMethodInfo:
     name: str
     params_schema: pa.Schema
     result_schema: pa.Schema
-    """One column ``result``, or none for a method that returns nothing and for streams."""
+    """The column ``result``; no column for a stream, and for a method that returns nothing."""
     result_type: object
     method_type: MethodType
     has_return: bool
@@ -205,11 +212,14 @@ class RpcMethodInfo:
     param_docs: dict[str, str] = field(default_factory=dict)
     header_type: type[ArrowSerializableDataclass] | None = None
     is_exchange: bool | None = None
-    """For a stream: whether it takes batches, as far as its state's class says so."""
+    """Whether a stream accepts input batches; None for a unary method, or if the state's class leaves it open."""
 
 
 def rpc_methods(protocol: type) -> Mapping[str, RpcMethodInfo]:
-    """Give the methods of a service by name. TypeError where one cannot be called over the wire.
+    """Return the public methods of a service by name.
+
+    Raises:
+        TypeError: If a method cannot be called over the wire, for example because a parameter has no Arrow type.
 
     ```python
     >>> from typing import Protocol
@@ -286,7 +296,7 @@ def _field(where: str, name: str, annotation: object) -> pa.Field:
 def _result_field(where: str, annotation: object) -> pa.Field:
     given = _field(where, "result", annotation)
     plain = unwrap(annotation)[0]
-    # A dataclass is nullable as a result, also where it is not optional.
+    # As a result, a dataclass is nullable even if it is not optional.
     nullable = hasattr(plain, "ARROW_SCHEMA") or is_optional(annotation)
     return given.with_nullable(given.nullable or (nullable and plain is annotation))
 
@@ -298,7 +308,12 @@ def _is_exchange(state: object) -> bool | None:
 
 
 def describe_rpc(protocol: type, *, methods: Mapping[str, RpcMethodInfo] | None = None) -> str:
-    """Give a text about a service's methods, for people."""
+    """Return a readable summary of a service's methods.
+
+    Args:
+        protocol: The service.
+        methods: The methods to describe, as ``rpc_methods`` returns them; by default all methods of ``protocol``.
+    """
     lines = [f"RPC Protocol: {protocol.__name__}", ""]
     for name, info in sorted((rpc_methods(protocol) if methods is None else methods).items()):
         lines.append(f"  {name}({info.method_type.value})")

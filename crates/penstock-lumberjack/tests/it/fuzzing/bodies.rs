@@ -20,7 +20,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Decode a writer's stream: the same frames and the same error, however it is cut.
+/// Check that a writer's stream decodes to the same frames and the same error however it is cut.
 pub fn lumberjack_frames(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let whole = decode(bytes, bytes.len());
@@ -48,8 +48,8 @@ fn decode(bytes: &[u8], size: usize) -> (Vec<String>, Option<(ErrorKind, Option<
     (frames, None)
 }
 
-/// Feed a reader whose application takes everything after each piece: every acknowledged event was received, and at
-/// most two windows wait.
+/// Feed a reader whose application takes everything after each piece. Every acknowledged event must have been handed
+/// over, and at most two windows may wait.
 pub fn lumberjack_server(now: Instant, input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let config = ServerConfig { limits: Limits { window: 100, ..limits() }, ..ServerConfig::default() };

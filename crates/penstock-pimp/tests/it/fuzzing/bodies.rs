@@ -15,8 +15,8 @@ fn limits() -> Limits {
     Limits { job: 70_000, chunks: 16, value: 2_048, error: 64, body: 1 << 16, ttl: 1_000 }
 }
 
-/// Parse the body of a write, of a PUT, metadata and a query: what is accepted must read the same after it is encoded
-/// again, and a job that takes it must keep consistent totals.
+/// Parse the body of a write, of a PUT, metadata and a query. Accepted input must decode to the same value after it is
+/// encoded again, and a job that takes it must keep consistent totals.
 pub fn pimp_batch(instant: Instant, input: &[u8]) {
     let (job_id, limits) = (JobId::from_random(JOB), limits());
     let text = String::from_utf8_lossy(input);
@@ -48,8 +48,8 @@ pub fn pimp_batch(instant: Instant, input: &[u8]) {
     }
 }
 
-/// Feed a consumer with answers of a malicious buffer, separated by zero bytes: memory must stay bounded, and an end
-/// must be final.
+/// Feed a consumer with the answers of a malicious buffer, separated by zero bytes. Memory must stay bounded, and an
+/// end or an error must be final.
 pub fn pimp_consumer(instant: Instant, input: &[u8]) {
     let mut now = Now { instant, unix_micros: 0 };
     let config = ConsumerConfig { limits: limits(), inflated: 1 << 16, ..ConsumerConfig::default() };

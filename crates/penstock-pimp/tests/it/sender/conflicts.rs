@@ -1,4 +1,4 @@
-//! Chunks of another writer, which had the job before.
+//! Tests of chunks that an earlier writer of the job stored.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn chunks_that_were_there_are_looked_at_and_the_same_ones_are_written() {
     assert_eq!(pair.request().len(), 1);
     assert_eq!(pair.answer(200, HAD), Ok(()));
     assert!(pair.sender.is_asking() && pair.events().is_empty());
-    // Written by another writer, which formats JSON differently.
+    // The other writer formats JSON differently.
     let metadata = r#"{ "contentEncoding": "identity", "contentType": "text/plain", "other": 1 }"#;
     assert_eq!(pair.looks(0, &[(0, metadata, false, None)]), Ok(()));
     assert_eq!(pair.events(), [SenderEvent::Written(0)]);

@@ -1,4 +1,4 @@
-//! The sender, with a buffer that the test plays.
+//! Tests of the sender, in which the test plays the buffer.
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod conflicts;

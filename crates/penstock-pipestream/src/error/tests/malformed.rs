@@ -31,7 +31,6 @@ fn every_malformed_frame_has_its_message_and_its_code() {
                 Malformed::NoReceived.into(),
                 "a SESSION that resumes does not state what was received",
             ),
-            (ErrorCode::EntityInvalid, Malformed::ClaimStatus.into(), "a status below 0 in a CLAIM_RESPONSE"),
             (
                 ErrorCode::EntityInvalid,
                 Malformed::NoClaimCheck.into(),

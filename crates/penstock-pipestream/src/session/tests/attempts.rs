@@ -5,7 +5,8 @@ use super::*;
 use crate::Attempt;
 use crate::messages::FailureAction;
 
-/// Return how many attempts had failed, and how many there were, by the end of each entity of ours in these events.
+/// Return, for each of our entities, how many attempts had failed when it ended, and how many were
+/// made.
 fn ends(events: &[Event], keys: &[EntityKey]) -> Vec<(u32, u32)> {
     let end = |key| {
         events.iter().find_map(|event| match event {
@@ -34,7 +35,8 @@ fn an_end_counts_no_attempt_that_did_not_follow_a_failure() {
     let keys: Vec<_> = children.iter().map(|child| pair.open_plain(child)).collect();
     pair.server.complete(pair.now, keys[0]);
     keys.iter().skip(1).take(3).for_each(|key| pair.fail_at_server(*key));
-    // The first waits for its decision, the second for its delay, and the third is sent once more.
+    // The first failed entity is given up before a decision, the second during its delay, and the
+    // third is sent again.
     pair.client.fail(pair.now, children[1].key, reason(ErrorCode::InternalError));
     pair.client.retry(pair.now, children[3].key).expect("failed");
     pair.wait(SECOND);
@@ -53,7 +55,7 @@ fn a_failure_makes_what_has_arrived_of_its_attempt_void() {
     let first = pair.attempt_at(&children[0]);
     assert!(first == Attempt::first(first.key) && pair.server.is_current(first));
     pair.fail_at_server(first.key);
-    // Its owner has not decided yet, and nothing may be said of either attempt.
+    // The owner has not decided yet, but the first attempt is already void.
     assert!(!pair.server.is_current(first));
     pair.client.retry(pair.now, children[0].key).expect("failed");
     pair.drive();

@@ -210,11 +210,12 @@ fn sealed_with_unknown_key(header: &EntityHeader) -> EntityHeader {
 
 #[test]
 fn headers_that_are_not_opened_fail_their_entities_and_leave_the_session_as_it_is() {
-    // Unencrypted where a key is required, and sealed with another key; more children than the window holds.
+    // The headers are sealed with another key, or unencrypted where a key is required. There are
+    // more children than the window holds.
     for hidden in [sealed_with_unknown_key, refused] {
         let mut pair = Pair::new(true, 4);
         let root = pair.announce(None, true);
-        // The header arrives before DEHYDRATING, as streams may.
+        // The header arrives before DEHYDRATING, because streams may overtake stream 0.
         let head = hidden(&header(&pair.client, &root, 0));
         assert_eq!(pair.open_with(&head), Admission::Held);
         pair.drive();

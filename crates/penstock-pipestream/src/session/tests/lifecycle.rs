@@ -116,7 +116,7 @@ fn the_receivers_first_terminal_status_stands_when_statuses_cross() {
     pair.drive();
     assert_eq!(pair.outcome(ticket.key), Some(Status::Complete));
     assert_eq!(pair.server.counters().late_statuses, 1);
-    // A late stream of it is stopped and dropped, too.
+    // A late stream of the entity is stopped and dropped, too.
     assert_eq!(pair.open(&ticket, 0), Admission::Stopped(ErrorCode::NoError));
 }
 

@@ -1,7 +1,7 @@
-//! Sessions in memory, under the test's clock, as dialogues.
+//! Dialogues of sessions in memory, under the test's clock.
 //!
-//! [`Pair`] is both ends and the connection: control bytes in order, entity streams as headers. [`Peer`] is one end
-//! with hand-written frames, for what a well-behaved end never sends.
+//! [`Pair`] is both ends and the connection: control bytes in order, entity streams as headers.
+//! [`Peer`] is one end whose peer sends hand-written frames, which a well-behaved end never sends.
 
 // A test matches only the variant that it is about.
 #![allow(clippy::wildcard_enum_match_arm)]
@@ -41,7 +41,7 @@ pub(super) fn config(layer1: bool, window: u32) -> SessionConfig {
     config
 }
 
-/// Return a header as a sender makes it, for a payload of zeros.
+/// Return a header as a sender makes it, for a payload of this length.
 pub(super) fn header(session: &Session, ticket: &Ticket, length: u64) -> EntityHeader {
     let mut header = plain_header(0, 0, length);
     session.bind_header(ticket, &mut header);
@@ -125,7 +125,7 @@ impl Pair {
             self.client_records.extend(std::iter::from_fn(|| self.client.poll_record()));
             self.server_records.extend(std::iter::from_fn(|| self.server.poll_record()));
             let mut moved = false;
-            // Odd pieces, so that frames arrive split.
+            // Small pieces, so that frames arrive split.
             while let Some(transmit) = self.client.poll_transmit(13) {
                 moved = true;
                 match transmit {
@@ -165,7 +165,7 @@ impl Pair {
         self.client.announce(self.now, parent, dehydrate).expect("allowed").expect("window")
     }
 
-    /// Return the client opens an entity's stream; only the header matters here.
+    /// Open a client's entity stream at the server; only the header matters here.
     pub(super) fn open(&mut self, ticket: &Ticket, length: u64) -> Admission {
         let header = header(&self.client, ticket, length);
         self.open_with(&header)
@@ -197,7 +197,7 @@ impl Pair {
         self.drive();
     }
 
-    /// Return the status of one of the client's entities, by the client's own events.
+    /// Return the terminal status of one of the client's entities, from the client's events.
     pub(super) fn outcome(&self, key: EntityKey) -> Option<Status> {
         self.client_events.iter().find_map(|event| match event {
             Event::Resolved { key: resolved, status, owned: true, .. } if *resolved == key => Some(*status),
@@ -225,7 +225,7 @@ impl Pair {
     }
 }
 
-/// One end, and a peer that can send any frame.
+/// One end, with a peer that can send any frame.
 pub(super) struct Peer {
     pub(super) now: Now,
     pub(super) session: Session,

@@ -6,7 +6,8 @@ use crate::error::Misuse;
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Both ends, and what each has written to stream 0: when, since the beginning, and how many bytes.
+/// Both ends, and the writes of each to stream 0: the time since the beginning, and the number of
+/// bytes.
 struct Tap {
     start: Now,
     pair: Pair,
@@ -70,7 +71,7 @@ impl Tap {
         }
     }
 
-    /// Let time pass as a driver would: each end is called when it asks to be.
+    /// Let time pass, and call both ends whenever one of them asks for it, as a driver would.
     fn run(&mut self, by: Duration) {
         let end = later(self.pair.now, by);
         loop {
@@ -147,6 +148,26 @@ fn what_a_server_that_fails_has_to_say_goes_before_its_close_in_whole_blocks() {
     tap.carry();
     assert_eq!(tap.pair.server_closed, Some(ErrorCode::InternalError));
     assert_eq!(tap.pair.client_saw(|event| matches!(event, Layer2Event::Yielded { .. })), 1);
+    assert!(tap.server.iter().skip(1).all(|(_, size)| *size == STATUS_BLOCK));
+    assert_eq!(tap.pair.server.queued_control(), 0);
+}
+
+#[test]
+fn the_short_rest_of_a_frame_that_a_block_has_cut_goes_before_a_close_too() {
+    let mut tap = Tap::of(paced(config(true, 100)), paced(config(true, 100)));
+    tap.run(INTERVAL);
+    let tickets: Vec<Ticket> = (0..73).map(|_| tap.pair.announce(None, false)).collect();
+    tap.run(INTERVAL);
+    let keys: Vec<EntityKey> = tickets.iter().map(|ticket| tap.pair.open_plain(ticket)).collect();
+    // Two statuses of 12 bytes, which do not move the cursor, and 71 of 16, which do.
+    for index in [1, 2, 0].into_iter().chain(3..73) {
+        tap.pair.server.complete(tap.pair.now, keys[index]);
+    }
+    assert_eq!(tap.pair.server.queued_control(), STATUS_BLOCK + 8);
+    tap.pair.server.abort(tap.pair.now, reason(ErrorCode::InternalError));
+    tap.carry();
+    assert_eq!(tap.pair.server_closed, Some(ErrorCode::InternalError));
+    assert!(tickets.iter().all(|ticket| tap.pair.outcome(ticket.key) == Some(Status::Complete)));
     assert!(tap.server.iter().skip(1).all(|(_, size)| *size == STATUS_BLOCK));
     assert_eq!(tap.pair.server.queued_control(), 0);
 }

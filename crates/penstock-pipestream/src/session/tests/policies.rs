@@ -82,13 +82,13 @@ fn an_owner_that_gives_up_while_a_failed_crosses_is_understood() {
     let mut pair = Pair::resilient();
     let (parent, children) = pair.parent(&policy(FailureAction::Retry), 2);
     let key = pair.open_plain(&children[0]);
-    // Both fail the entity before either receives the other's frame.
+    // Both ends fail the entity before either receives the other's frame.
     pair.server.fail(pair.now, key, reason(ErrorCode::IntegrityError));
     pair.client.fail(pair.now, children[0].key, reason(ErrorCode::InternalError));
     pair.drive();
     assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
     assert_eq!(pair.server_outcome(key).map(|(status, _)| status), Some(Status::Abandoned));
-    // After the failure was received nothing can cross, so FAILED is sent.
+    // Once the failure was received no frames can cross, so FAILED is sent.
     let key = pair.open_plain(&children[1]);
     pair.fail_at_server(key);
     pair.client.fail(pair.now, children[1].key, reason(ErrorCode::InternalError));
@@ -124,7 +124,7 @@ fn an_end_says_how_many_attempts_had_failed_that_another_could_follow() {
     pair.wait(SECOND);
     pair.deliver(&children[1]);
     pair.open_plain(&children[2]);
-    // It is given up while its failure is on the way: no attempt follows that.
+    // The entity is given up while its failure is in flight, so no attempt follows the failure.
     pair.server.fail(pair.now, keys[3], reason(ErrorCode::IntegrityError));
     pair.client.fail(pair.now, children[3].key, reason(ErrorCode::InternalError));
     pair.client.fail(pair.now, children[2].key, reason(ErrorCode::InternalError));
@@ -263,7 +263,7 @@ fn what_takes_too_long_goes_by_on_timeout() {
                 assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { .. })), 1)
             }
             FailureAction::Retry => {
-                // It is not retried in time, so it ends.
+                // The child is not retried in time, so it ends.
                 pair.wait(SECOND * 6);
                 assert_eq!(pair.outcome(children[0].key), Some(Status::Abandoned));
             }
@@ -294,6 +294,49 @@ fn a_time_out_that_is_retried_and_a_failure_that_is_not_are_told_apart() {
     pair.wait(SECOND);
     pair.deliver(&children[1]);
     assert_eq!(pair.outcome(children[1].key), Some(Status::Complete));
+}
+
+#[test]
+fn a_refused_claim_check_that_the_receiver_wanted_fails_an_attempt_that_is_retried() {
+    let mut pair = Pair::resilient();
+    let (parent, children) = pair.parent(&policy(FailureAction::Retry), 1);
+    let key = pair.open_plain(&children[0]);
+    for _ in 0..2 {
+        // The second time it waits for its retry.
+        pair.server.refuse_claim(pair.now, key, reason(ErrorCode::InternalError));
+        pair.drive();
+        assert_eq!((pair.outcome(key), pair.server_outcome(key)), (None, None), "FAILED is not terminal");
+    }
+    pair.client.retry(pair.now, key).expect("an attempt has failed");
+    pair.drive();
+    pair.wait(SECOND);
+    pair.deliver(&children[0]);
+    pair.end(&parent);
+    assert_eq!((pair.outcome(key), pair.outcome(parent.key)), (Some(Status::Complete), Some(Status::Complete)));
+    assert_eq!((pair.client_closed, pair.server_closed), (None, None));
+}
+
+#[test]
+fn a_refused_claim_check_that_the_policy_wanted_is_the_last_word_at_both_ends() {
+    let mut pair = Pair::resilient();
+    let timed = CompletionPolicy {
+        timeout_ms: Some(5_000),
+        on_timeout: Some(FailureAction::Defer.into()),
+        ..policy(FailureAction::Retry)
+    };
+    let (parent, children) = pair.parent(&timed, 2);
+    pair.deliver(&children[1]);
+    pair.wait(SECOND * 5);
+    assert_eq!(pair.server_saw(|event| matches!(event, Layer2Event::ClaimWanted { .. })), 1);
+    // A failure with this code would be retried; a time-out is not.
+    let key = children[0].key;
+    pair.server.refuse_claim(pair.now, key, reason(ErrorCode::InternalError));
+    pair.drive();
+    assert_eq!(pair.outcome(key), Some(Status::Failed));
+    assert_eq!(pair.server_outcome(key).map(|(status, _)| status), Some(Status::Failed));
+    pair.end(&parent);
+    assert_eq!(pair.outcome(parent.key), Some(Status::Failed));
+    assert_eq!((pair.client_closed, pair.server_closed), (None, None));
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn bytes(digits: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("hex")).collect()
 }
 
-/// Give both ends every input that has a number in records, except those that end a session.
+/// Give both ends every kind of input that records contain, except those that end a session, and
+/// `RefuseClaim`, which is newer than the file.
 fn dialogue() -> Pair {
     let now = start();
     let client = Session::new(Role::Client, stored(Some(name())), now).expect("client");
@@ -99,7 +100,7 @@ impl Pair {
         for (request, answer) in (1..).zip(answers.clone()) {
             self.server.answer_claim(request, answer).expect("open");
         }
-        // These wait for the answer to the fifth.
+        // These answers wait for the one to the fifth query.
         for (request, answer) in (6..).zip([answers[2].clone(), answers[3].clone()]) {
             self.server.answer_claim(request, answer).expect("open");
         }
@@ -162,7 +163,8 @@ fn records_of_an_earlier_release_are_read() {
     }
 }
 
-/// Return for each entity that a session ends with: how many attempts had failed, and how many there were.
+/// Return, for each open entity, how many attempts had failed and how many were made when its
+/// session ends.
 fn counts(mut session: Session, now: Now) -> Vec<(EntityKey, u32, u32)> {
     drain(&mut session);
     session.abort(now, reason(ErrorCode::InternalError));
@@ -177,7 +179,7 @@ fn counts(mut session: Session, now: Now) -> Vec<(EntityKey, u32, u32)> {
 fn attempts_are_counted_by_records_of_an_earlier_release_as_before() {
     let Pair { client, server, now, .. } = dialogue();
     for (role, kind, session, expected) in [
-        // One of ours waits for its retry, so no attempt has followed its failure.
+        // The client's entity waits for its retry, so no attempt has followed its failure.
         (Role::Client, "client", client, (1, 1)),
         (Role::Server, "server", server, (1, 2)),
     ] {

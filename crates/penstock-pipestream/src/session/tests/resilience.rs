@@ -1,4 +1,4 @@
-//! Layer 2 as dialogues: what the tests share, and the session's name and policy.
+//! Dialogues at layer 2: what the tests share, and the session's name and policy.
 
 use super::*;
 use crate::error::{Early, Error, Violation};
@@ -30,7 +30,7 @@ impl Pair {
         pair
     }
 
-    /// Make a session with a policy.
+    /// Make both ends of a session with a policy.
     pub(super) fn governed(policy: CompletionPolicy) -> Self {
         let now = start();
         let mut config = config2(Some(name()));
@@ -82,7 +82,7 @@ impl Pair {
         self.client_events.iter().rev().find_map(token).expect("a token")
     }
 
-    /// Return the outcome of a parent under its policy, the same at both ends.
+    /// Return the latest outcome of a parent under its policy, which is the same at both ends.
     pub(super) fn resolution(&self) -> ResolutionState {
         let state = |events: &[Event]| {
             events.iter().rev().find_map(|event| match event {
@@ -115,7 +115,7 @@ pub(super) fn point() -> StoppingPoint {
     }
 }
 
-/// Return a server with layer 2, and a peer with hand-written frames.
+/// Return a server with layer 2, whose peer sends hand-written frames.
 pub(super) fn server() -> Peer {
     let now = start();
     let session = Session::new(Role::Server, config2(None), now).expect("server");

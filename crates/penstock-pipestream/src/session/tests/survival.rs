@@ -1,4 +1,5 @@
-//! Sessions that outlive their connections: what is repeated, and what is not.
+//! Sessions that outlive their connections: which frames and streams are repeated, and which are
+//! not.
 
 use bytes::Bytes;
 use penstock_wire::hex;
@@ -159,7 +160,7 @@ fn a_parent_goes_on_wherever_the_connection_was_lost() {
     pair.server.fail(pair.now, first, reason(ErrorCode::IntegrityError));
     pair.cut();
     pair.reconnect();
-    // Its failure was received after all: it waits for a retry.
+    // The first child's failure was repeated, so the child waits for a retry.
     assert_eq!(pair.sent_again()[3..], [parent, children[1]]);
     assert_eq!(pair.client_saw(|event| matches!(event, Layer2Event::AttemptFailed { owned: true, .. })), 1);
     pair.client.retry(pair.now, children[0].key).expect("failed");
@@ -240,7 +241,7 @@ fn a_peer_that_acknowledges_nothing_stops_us_and_then_the_connection() {
 
 #[test]
 fn a_session_that_cannot_go_on_says_why() {
-    // Not if one end cannot resume.
+    // One end cannot resume.
     let now = start();
     let client = Session::new(Role::Client, surviving(Some(name())), now).expect("client");
     let server = Session::new(Role::Server, config2(None), now).expect("server");
@@ -249,7 +250,7 @@ fn a_session_that_cannot_go_on_says_why() {
     assert_eq!(pair.client.survival.kept_bytes(), 0);
     assert!(pair.client.reconnect(now).is_err());
 
-    // Not with other capabilities.
+    // The server offers other capabilities than before.
     let mut pair = Pair::lasting();
     pair.cut();
     pair.client.reconnect(now).expect("suspended");
@@ -260,7 +261,7 @@ fn a_session_that_cannot_go_on_says_why() {
     let outcome = pair.client.handle_control(now, bytes.freeze());
     refused(outcome, Violation::Capabilities);
 
-    // Not if the session is unknown, nor if the peer has forgotten it.
+    // The server does not know the session, or the counts of both ends contradict each other.
     let returning = |received, sent| {
         let mut fresh = Peer { now, session: Session::new(Role::Server, surviving(None), now).expect("server") };
         fresh.say(&Frame::Capabilities(surviving(None).capabilities)).expect("capabilities");
@@ -286,7 +287,7 @@ fn a_session_that_cannot_go_on_says_why() {
         assert!(pair.server.is_closed());
     }
 
-    // And not forever.
+    // The client stops waiting for a connection.
     let mut pair = Pair::lasting();
     let ticket = pair.announce(None, false);
     pair.drive();
@@ -307,13 +308,14 @@ fn a_record_comes_before_what_it_is_about() {
     records.push(peer.record().expect("inputs"));
     assert_eq!(peer.session.poll_record(), None);
     assert_eq!(peer.received_frames().len(), 1);
-    // Nothing that was acknowledged is lost, whether or not the acknowledgement arrived.
+    // No input whose effects were acknowledged is lost, whether or not the acknowledgement arrived.
     let after = restored(Role::Server, &records, later(peer.now, SECOND)).expect("restored").session;
     assert_eq!((after.open_received(), after.counters().completed, after.id()), (0, 1, Some(name())));
     assert!(after.is_suspended() && after.survival.kept_bytes() == 16);
 }
 
-/// A session that has just received its name: version 1, snapshot 1, server 1, its beginning, its age 0, its state.
+/// A session that has just received its name: version 2, snapshot 1, server 1, its beginning, its
+/// age 0, its state.
 const SNAPSHOT: &str = concat!(
     "0201018080f9c0c1c482030001010207feffffff0f640101010001000000000000000000000000000000000300000000",
     "000000000000000000000000010000000100000000000000000000000000000000000000000000000000000000000000",
@@ -332,7 +334,8 @@ fn the_bytes_of_records_are_these() {
     peer.session.fail(peer.now, key, Reason { code: ErrorCode::IntegrityError, message: "no".to_owned() });
     let record = hex::encode(peer.record().expect("inputs"));
     let frame = "501000000000000100000000";
-    // After 300 ns frame 1 of 12 bytes; after 0 ns failure 5 of (scope 0, use 0, entity 1, use 0), code 4, 2 bytes.
+    // After 300 ns input 1, a frame of 12 bytes; after 0 ns input 5, a failure: (scope 0, use 0,
+    // entity 1, use 0), code 4, 2 bytes.
     assert_eq!(record, format!("0202ac02010c{frame}00050000010004026e6f"));
 }
 
@@ -353,7 +356,7 @@ fn records_that_cannot_be_are_refused() {
     for length in 0..records[0].len() {
         assert!(restored(Role::Server, &[records[0].slice(..length)], start()).is_err(), "{length}");
     }
-    // All bytes of an input, and no other number of them.
+    // Truncated inputs are refused.
     for length in 3..inputs.len() {
         assert!(restored(Role::Server, &[records[0].clone(), inputs.slice(..length)], start()).is_err(), "{length}");
     }
@@ -446,6 +449,34 @@ fn events_without_an_answer_are_repeated_after_a_restart() {
     go_on_after_a_restart(pair, sent, [children[0], children[1], open], [parent, other]);
 }
 
+#[test]
+fn a_claim_check_that_was_refused_is_not_wanted_again_after_a_restart() {
+    let now = start();
+    let client = Session::new(Role::Client, stored(Some(name())), now).expect("client");
+    let server = Session::new(Role::Server, stored(None), now).expect("server");
+    let mut pair = Pair::of(client, server, now);
+    let (parent, children) = pair.parent(&policy(FailureAction::Defer), 1);
+    let key = pair.open_plain(&children[0]);
+    pair.fail_at_server(key);
+    pair.server.refuse_claim(pair.now, key, reason(ErrorCode::InternalError));
+    pair.drive();
+    assert_eq!(pair.outcome(key), Some(Status::Failed));
+    // After 0 ns input 26: (scope 2, use 0, entity 1, use 0), code 1, 7 bytes.
+    let record = pair.server_records.last().expect("inputs");
+    assert_eq!(hex::encode(record), format!("0202001a020001000107{}", hex::encode("because")));
+
+    pair.server = restored(Role::Server, &pair.server_records, pair.now).expect("restored").session;
+    let events = drain(&mut pair.server);
+    assert!(events.is_empty(), "{events:?}");
+    assert_eq!(pair.server.received_open(), [parent.key]);
+    // Both ends count the same frames, so the session resumes.
+    assert!(pair.client.suspend(pair.now, |_| false));
+    pair.reconnect();
+    pair.end(&parent);
+    assert_eq!(pair.outcome(parent.key), Some(Status::Failed));
+    assert_eq!((pair.client.open_owned(), pair.server.open_received()), (0, 0));
+}
+
 /// The waiting entity starts over, the failed one is retried, the claim check is issued, and all of it ends.
 fn go_on_after_a_restart(mut pair: Pair, sent: [EntityKey; 4], open: [Ticket; 3], parents: [Ticket; 2]) {
     pair.reconnect();
@@ -501,7 +532,7 @@ fn a_child_whose_dehydrating_is_still_to_come_is_not_timed() {
     assert!(pair.server_outcome(child.key).is_none() && pair.server.open_received() == 2);
     pair.reconnect();
     pair.wait(60 * SECOND);
-    // Now it does, and both ends know that it has children.
+    // Now the child is timed, and both ends know that it has children.
     pair.end(&child);
     pair.end(&parent);
     assert_eq!((pair.client.open_owned(), pair.server.open_received()), (0, 0));
@@ -528,7 +559,7 @@ fn a_stream_whose_admission_was_not_reported_is_lost() {
     let mut pair = Pair::lasting();
     let ticket = pair.announce(None, false);
     let header = header(&pair.client, &ticket, 0);
-    // It overtakes its announcement, and then the connection is lost.
+    // The header overtakes its PENDING, and then the connection is lost.
     assert_eq!(pair.server.handle_header(pair.now, 2, &header), Ok(Admission::Held));
     drain(&mut pair.client);
     let Some(Transmit::Control(bytes)) = pair.client.poll_transmit(99) else { panic!("PENDING") };

@@ -1,4 +1,4 @@
-//! Entities that wait, and their tokens.
+//! Suspended entities, and their tokens.
 
 use super::resilience::{point, policy};
 use super::*;
@@ -108,7 +108,8 @@ fn a_stopping_point_names_the_last_checkpoint_of_its_scope_else_of_the_session()
     pair.server.complete(pair.now, key);
     pair.client.checkpoint(pair.now, 0, 0, None).expect("open");
     pair.drive();
-    // It is not satisfied while an entity that it covers is open, so the previous one is still the last.
+    // The second checkpoint is not satisfied while an entity that it covers is open, so the first
+    // one is still the last.
     let (parent, children) = pair.parent(&policy(FailureAction::Fail), 2);
     let open = pair.open_plain(&children[0]);
     pair.client.checkpoint(pair.now, 0, 0, None).expect("open");
@@ -182,7 +183,7 @@ fn a_parent_that_waits_says_how_many_of_its_children_are_complete() {
     pair.drive();
     let counts = |point: &StoppingPointValidation| (point.children_complete, point.children_total);
     assert_eq!(counts(&validation(&pair)), (Some(1), Some(3)));
-    // Its children continue meanwhile.
+    // The parent's children continue meanwhile.
     pair.deliver(&children[1]);
     pair.client.resume(parent.key, &pair.token()).expect("open");
     pair.drive();

@@ -1,12 +1,13 @@
-//! Every possible course of a small layer 2 session. Both ends are the real core. From every reachable state, every
-//! order of frames and streams between them is tried, with decisions, retries, yields, giving up and timeouts; and
-//! wherever it is allowed the connection is lost, or an end's process is killed and restored from its records. In every
-//! state a restored end must equal the suspended one. Wherever nothing more can happen, both ends must know the same,
-//! nothing may be open, nothing may have been delivered twice, and the session must close.
+//! Every possible course of a small layer 2 dialogue between two real sessions. From every reachable state, every order
+//! of frames and streams between them is tried, with decisions, retries, yields, giving up and timeouts; and wherever
+//! the world allows it, the connection is lost, or an end's process is killed and restored from its records. In every
+//! state, or in a sample of the states of a world with losses, a restored end must equal the suspended one. Wherever
+//! nothing more can happen, both ends must agree, no entity may be open, none may have been delivered twice, and the
+//! session must close.
 //!
-//! Equal states are explored once. The observed statuses make the diagram in `docs/protocols/pipestream.md`. `cargo
-//! test -p penstock-pipestream --test it -- exhaustive --ignored --nocapture` explores larger worlds.
-// An end that does what an honest one never does fails the test that drives it.
+//! Equal states are explored once. The observed statuses must match the diagram in `docs/protocols/pipestream.md`.
+//! `cargo test -p penstock-pipestream --test it -- exhaustive --ignored --nocapture` explores larger worlds.
+// A panic in these helpers is a failed test.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::wildcard_enum_match_arm)]
 // Runs that take minutes print their progress.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -25,7 +26,7 @@ use penstock_pipestream::messages::{CompletionMode, CompletionPolicy, FailureAct
 
 use crate::exhaustive::run::{Run, Seen, Step, World};
 
-/// Reports where a run was when it failed.
+/// Prints the steps of a run that panics.
 struct Where(Vec<Step>);
 
 impl Drop for Where {
@@ -83,12 +84,12 @@ fn policy(on_failure: FailureAction, on_timeout: FailureAction, timeout_ms: u32)
     }
 }
 
-/// A world without losses.
+/// Return a world with one child, in which no connection is lost.
 const fn one(policy: CompletionPolicy, yields: usize, left_out: usize, waits: usize) -> World {
     World { policy, children: 1, yields, left_out, waits, cuts: 0, kills: 0 }
 }
 
-/// Explore worlds, each beside the others.
+/// Explore worlds in parallel, and return everything that was seen in them.
 fn walk(worlds: impl IntoIterator<Item = World>) -> Seen {
     let mut seen = Seen::default();
     thread::scope(|scope| {
@@ -164,7 +165,7 @@ fn diagram(seen: &Seen) -> String {
     lines.join("\n")
 }
 
-/// The page shows what was observed.
+/// Check that the documentation shows the observed diagram.
 fn compare(diagram: &str) {
     let page = include_str!("../../../../../docs/protocols/pipestream.md");
     let shown = page.split("```mermaid\n").nth(1).and_then(|rest| rest.split("\n```").next()).unwrap_or_default();

@@ -39,19 +39,19 @@ pub(crate) enum Step {
     LeaveOut(Status),
     /// The server has a claim check for the entity to defer.
     Claim,
-    /// Nothing happens until the next time-out.
+    /// Nothing happens until the next timeout.
     Wait,
     /// The connection is lost with everything in flight, and the client opens another. The server keeps the payloads
     /// that have arrived, or loses them too.
     Cut {
         keep: bool,
     },
-    /// The server's process dies with it.
+    /// The connection is lost, and the server's process dies.
     KillServer,
     KillClient,
 }
 
-/// How many of the costly steps are allowed.
+/// The policy and size of a session, and how many of the costly steps are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct World {
     pub(crate) policy: CompletionPolicy,
@@ -59,14 +59,14 @@ pub(crate) struct World {
     pub(crate) yields: usize,
     pub(crate) left_out: usize,
     pub(crate) waits: usize,
-    /// How often the connection is lost, and how often together with a process.
+    /// How often the connection is lost alone, and how often together with a process.
     pub(crate) cuts: usize,
     pub(crate) kills: usize,
 }
 
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Which end sent which status after which, for entities without children.
+    /// The edges of the diagram for entities without children: a status, the next one, and the end that sent it.
     pub(crate) edges: BTreeSet<(&'static str, &'static str, &'static str)>,
     pub(crate) states: usize,
     pub(crate) ends: usize,
@@ -87,7 +87,7 @@ impl Seen {
     }
 }
 
-/// What a process leaves behind: its records.
+/// The records that a process leaves behind.
 type Records = Vec<Bytes>;
 
 #[derive(Clone)]
@@ -137,7 +137,7 @@ fn session(role: Role, now: Now) -> Session {
     Session::new(role, config(), now).unwrap()
 }
 
-/// Return the session of a process that has died, in its next one.
+/// Restore the session of a process that has died, as the next process does.
 fn restore(role: Role, records: &Records, now: Now) -> Session {
     let restored = Session::restore(role, config(), records.iter().map(|record| record.as_ref()), now, |_| false);
     restored.unwrap().session
@@ -243,7 +243,7 @@ impl Run {
         self.accepted.push(key);
     }
 
-    /// Record an edge of the diagram: what the server sends and receives for an entity without children.
+    /// Record an edge of the diagram: a status that the server sends or receives for an entity without children.
     fn draw(&mut self, event: &Event) {
         match event {
             // A status after the end is late and has no effect.
@@ -266,7 +266,7 @@ impl Run {
 
     fn send(&mut self, ticket: &Ticket) {
         if !self.client.may_send() {
-            // It will be told to send the entity again.
+            // The session will ask for the entity with SendAgain.
             return;
         }
         let mut header = EntityHeader {
@@ -278,7 +278,7 @@ impl Run {
         self.streams.push((u64::from(header.scope_id) << 8 | u64::from(header.entity_id) << 2 | 2, header));
     }
 
-    /// Check that a restarted owner finds what it was sending.
+    /// Check that a restarted owner finds the entities that it was sending.
     fn check_sources(&self) {
         let open = self.client.sent_open();
         for sent in &open {
@@ -331,7 +331,7 @@ impl Run {
         (ends, link, drivers)
     }
 
-    /// Nothing more can happen.
+    /// Check a state in which nothing more can happen.
     pub(crate) fn check_end(mut self) {
         let path = &self.path;
         assert_eq!(self.sent, self.received, "the ends disagree after {path:?}");

@@ -7,8 +7,8 @@ use penstock_pipestream::{
     ChunkTracker, EntityHeader, Error, Frame, FrameDecoder, HeaderDecoder, PayloadCheck, Result,
 };
 
-/// Decode the control stream: the same frames however they are cut, and each has the same meaning when it is encoded
-/// again.
+/// Check that a control stream decodes to the same frames however it is cut, and that each frame keeps its meaning when
+/// it is encoded again.
 pub fn frames(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let whole = decode_frames(bytes, bytes.len());
@@ -37,7 +37,7 @@ fn decode_frames(bytes: &[u8], size: usize) -> (Vec<Frame>, Result<()>, bool) {
     (frames, Ok(()), decoder.is_mid_frame())
 }
 
-/// Decode an entity stream: the same header however it is cut, and then what a receiver does with it.
+/// Check that an entity stream decodes to the same header however it is cut, and receive its payload.
 pub fn headers(input: &[u8]) {
     let Some((cut, bytes)) = input.split_first() else { return };
     let whole = decode_header(bytes, bytes.len());
@@ -70,7 +70,7 @@ fn decode_header(bytes: &[u8], size: usize) -> Decoded {
     Ok(header.map(|header| (header, payload)))
 }
 
-/// Compare with the header as bytes, because a ratio that is not a number does not equal itself.
+/// Return the header as bytes for comparison, because a ratio of NaN does not equal itself.
 fn written(decoded: &Decoded) -> std::result::Result<Option<(Bytes, &[u8])>, &Error> {
     decoded.as_ref().map(|decoded| decoded.as_ref().map(|(header, payload)| (header.encode(), payload.as_slice())))
 }

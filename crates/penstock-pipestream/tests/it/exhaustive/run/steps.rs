@@ -10,7 +10,7 @@ use penstock_pipestream::{Admission, EntityKey, ErrorCode, Event, Layer2Event, N
 use super::{Run, Step, frames, label, reason, restore, session};
 
 impl Run {
-    /// Everything that may happen now.
+    /// Return every step that may happen now.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut may = |possible: bool, step: Step| {
@@ -132,7 +132,7 @@ impl Run {
         let key = self.first_open_child().unwrap();
         self.failed.retain(|failed| *failed != key);
         let (now, why) = (self.now, reason(ErrorCode::InternalError));
-        // It may have been given up before.
+        // The entity may have been given up before; that is no error.
         let said = match status {
             Status::Skipped => self.client.skip(now, key, why).is_ok(),
             Status::Abandoned => self.client.abandon(now, key, why).is_ok(),
@@ -144,7 +144,7 @@ impl Run {
         assert!(said);
     }
 
-    /// The connection is lost, with a process or without.
+    /// Lose the connection, alone or together with a process, and open another.
     fn break_down(&mut self, step: Step) {
         let now = self.now;
         match step {
@@ -175,7 +175,7 @@ impl Run {
         }
     }
 
-    /// The connection is gone, and the server's driver knows it.
+    /// Drop everything in flight, and suspend the server's session. With `keep`, the accepted payloads have arrived.
     fn lose(&mut self, keep: bool) {
         self.to_server.clear();
         self.to_client.clear();

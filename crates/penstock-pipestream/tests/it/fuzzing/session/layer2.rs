@@ -46,7 +46,7 @@ impl Dialogue {
             0 => {
                 if let Some(index) = choices.below(end.failed.len()) {
                     let key = end.failed.swap_remove(index);
-                    // It may have ended meanwhile.
+                    // The entity may have ended meanwhile.
                     let _late = session.retry(now, key);
                 }
             }
@@ -75,7 +75,11 @@ impl Dialogue {
                 let wanted = choices.below(end.wanted.len()).map(|index| end.wanted.swap_remove(index));
                 let accepted = choices.below(end.accepted.len()).map(|index| end.accepted[index].1);
                 if let Some(key) = wanted.or(accepted) {
-                    let _has_children = session.defer(now, key, 7, now.unix_micros + 1);
+                    if choice % 12 == 4 {
+                        let _has_children = session.defer(now, key, 7, now.unix_micros + 1);
+                    } else {
+                        session.refuse_claim(now, key, reason(ErrorCode::InternalError));
+                    }
                 }
             }
             _ => {
@@ -94,8 +98,8 @@ impl Dialogue {
 }
 
 impl Dialogue {
-    /// Lose the connection with everything in flight; in every second case also kill an end's process, which is
-    /// restored from its records. The client opens another connection.
+    /// Lose the connection with everything in flight; if `choice` is even, also kill the process of the end `at` and
+    /// restore it from its records. The client opens another connection.
     fn lose(&mut self, at: usize, choice: u8) {
         let (now, killed) = (self.now, choice.is_multiple_of(2).then_some(at));
         self.fresh = None;
@@ -116,7 +120,7 @@ impl Dialogue {
                 end.tokens.clear();
                 continue;
             }
-            // Some of the payloads in flight have arrived.
+            // Some of the payloads in flight have arrived; the others are lost.
             end.accepted.retain(|(_, key)| key.entity % 3 != u32::from(choice) % 3);
             let whole = |key| end.accepted.iter().any(|(_, accepted)| *accepted == key);
             assert!(end.session.suspend(now, whole));

@@ -83,7 +83,7 @@ fn reason(code: ErrorCode) -> Reason {
     Reason { code, message: "chosen".to_owned() }
 }
 
-/// One end, what it has learned, and what is in flight to it.
+/// One end, its knowledge from events, and the bytes and headers in flight to it.
 struct End {
     session: Session,
     control: VecDeque<Bytes>,
@@ -94,14 +94,14 @@ struct End {
     sent: BTreeMap<EntityKey, Status>,
     received: BTreeMap<EntityKey, Status>,
     closed: Option<ErrorCode>,
-    /// At layer 2: our entities that have failed and may be retried, and those whose delay has passed.
+    /// At layer 2: our entities that have failed and may be retried, and those that must be sent again now.
     failed: Vec<EntityKey>,
     again: Vec<Ticket>,
     /// Received entities for which a claim check is wanted.
     wanted: Vec<EntityKey>,
-    /// Tokens of the peer.
+    /// The yield tokens that the peer has sent.
     tokens: Vec<(EntityKey, Bytes)>,
-    /// The records for the next process.
+    /// The records from which the next process restores the session.
     records: Vec<Bytes>,
 }
 
@@ -151,7 +151,7 @@ impl End {
 
 struct Dialogue {
     layer: u8,
-    /// How many entities were ended in [`finish`](Self::finish).
+    /// The number of entities that [`finish`](Self::finish) has decided.
     verdicts: u32,
     now: Now,
     ends: [End; 2],
@@ -171,7 +171,7 @@ impl Dialogue {
         dialogue
     }
 
-    /// Move an end's output onto the link.
+    /// Move the output of both ends onto the link.
     fn collect(&mut self) {
         for from in [CLIENT, SERVER] {
             self.ends[from].learn();
@@ -194,7 +194,7 @@ impl Dialogue {
         }
     }
 
-    /// Deliver a piece of the control stream to an end.
+    /// Deliver a piece of the control stream to an end. Return whether there was one.
     fn carry(&mut self, to: usize) -> bool {
         let Some(bytes) = self.ends[to].control.pop_front() else { return false };
         match self.fresh.as_mut().filter(|_| to == SERVER) {
@@ -230,7 +230,7 @@ impl Dialogue {
     /// Put an entity's stream on the link, for the first time or again.
     fn send(&mut self, from: usize, ticket: &Ticket) {
         if !self.ends[from].session.may_send() {
-            // It will be told to send the entity again.
+            // The session will ask for the entity with SendAgain.
             return;
         }
         let mut header = header(3);
@@ -356,7 +356,7 @@ impl Dialogue {
             }
             self.carry_all();
             if self.layer == 2 {
-                // The delays of retries.
+                // Let the delays of retries pass.
                 self.wait(Duration::from_secs(1));
             }
         }
@@ -377,8 +377,8 @@ impl End {
     }
 }
 
-/// Run two honest ends, whatever is late or out of order: neither closes, both know the same, every entity ends. Return
-/// the counters of both ends.
+/// Run two honest ends over a link that delays and reorders. Check that neither closes with an error, that they agree,
+/// and that every entity ends. Return the counters of both ends.
 pub fn dialogue(input: &[u8], start: Now) -> [Counters; 2] {
     let mut choices = Choices { bytes: input };
     let Some(first) = choices.next() else { return Default::default() };
@@ -473,7 +473,8 @@ impl Choices<'_> {
     }
 }
 
-/// Run one end against an arbitrary peer: it closes at most once, with a code, and keeps no more than its limits.
+/// Run one end against an arbitrary peer. Check that it closes at most once and keeps no more entities than its limits
+/// allow.
 pub fn hostile(input: &[u8], start: Now) {
     let mut choices = Choices { bytes: input };
     let Some(first) = choices.next() else { return };
@@ -493,7 +494,7 @@ pub fn hostile(input: &[u8], start: Now) {
     let mut closes = 0;
     let mut stream = 2;
     while let Some(choice) = choices.next() {
-        // Errors close the session, which is checked below.
+        // Errors close the session; the number of closes is checked below.
         let _outcome = match choice % 8 {
             0..=3 => choices.frame().map(|frame| {
                 let mut bytes = BytesMut::new();
