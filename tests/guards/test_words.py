@@ -4,8 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import typer
 from typer.main import get_command
 
 FOREIGN = {
@@ -84,7 +84,7 @@ def test_help_has_the_words_of_the_glossary(saw):
     saw(len(texts), "help texts", at_least=200)
 
 
-def _help(command: typer.core.click.Command, name: str) -> Iterator[tuple[str, str]]:
+def _help(command: Any, name: str) -> Iterator[tuple[str, str]]:
     yield name, command.help or ""
     for option in command.params:
         yield f"{name} {option.name}", getattr(option, "help", None) or ""
