@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -183,6 +184,15 @@ def page(request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Read a page of the documentation."""
     docs = request.config.rootpath / "docs"
     return lambda name: (docs / name).read_text()
+
+
+def test_the_first_example_of_the_readme(reader: Reader, request: pytest.FixtureRequest) -> None:
+    inbox = reader.folder / "inbox"
+    inbox.mkdir()
+    with tarfile.open(inbox / "archive.tar.gz", "w:gz") as archive:
+        archive.add(request.config.rootpath / "LICENSE", "readme.md")
+    reader.read((request.config.rootpath / "README.md").read_text().partition("The same in Spark")[0])
+    assert reader.ran == 1
 
 
 def test_the_quick_start(reader: Reader, page: Callable[[str], str]) -> None:

@@ -44,7 +44,9 @@ def _foreign(text: str) -> Iterator[str]:
 def _docstrings(path: Path) -> Iterator[tuple[str, str]]:
     """Return the docstrings of a file, and the texts below its attributes."""
     for node in ast.walk(ast.parse(path.read_text())):
-        for child in getattr(node, "body", None) or ():
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for child in node.body:
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and type(child.value.value) is str:
                 yield f"{path.name}:{child.lineno}", child.value.value
 
