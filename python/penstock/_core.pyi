@@ -341,7 +341,7 @@ def encode_pipe_doc(doc: PipeDoc) -> bytes: ...
 def decode_pipe_doc(data: bytes) -> _PipeDocFields: ...
 def pipe_doc_of_entry(entry: str, entity_id: int) -> _PipeDocFields: ...
 def doc_id_of_key(key: str) -> str | None:
-    """Give the document ID that a receipt's key gives; None for what is no key."""
+    """Return the document ID of a receipt's key; None if it is no key."""
 
 _UriParts = tuple[str, str, list[int], int | None]
 
@@ -417,7 +417,7 @@ class EntityIdSpace:
         """Whether the window allows no further ID."""
 
     def assign(self) -> int | None:
-        """Take the next ID; None is back-pressure: the window is full."""
+        """Return the next ID; None if the window is full (back-pressure)."""
 
     def resolve(self, entity_id: int) -> bool:
         """Mark an ID resolved and say whether the cursor moved. An ID that is not in flight changes nothing."""
@@ -434,11 +434,11 @@ class EntityIdSpace:
 
     @staticmethod
     def distance(start: int, to: int) -> int:
-        """Give ``(to - start) mod 0xFFFFFFFD``, the measure of window and cursor."""
+        """Return ``(to - start) mod 0xFFFFFFFD``, the measure of window and cursor."""
 
     @staticmethod
     def ordinal_distance(start: int, to: int) -> int:
-        """Say how many assignments lead from one assignable ID to the other."""
+        """Return the number of assignments from one assignable ID to another."""
 
     @staticmethod
     def is_before(first: int, second: int) -> bool:
@@ -616,7 +616,7 @@ def write_certificates(directory: PathLike) -> str: ...
 
 @final
 class Session:
-    """What `penstock.pipestream.Session` wraps. Time-outs are seconds; where None comes back, the time was over."""
+    """What `penstock.pipestream.Session` wraps. Timeouts are in seconds; a result of None means that the timeout expired."""
 
     @staticmethod
     def connect(address: str, options: ConnectOptions) -> Session: ...
@@ -892,16 +892,16 @@ class _PartFields(TypedDict):
     content: Content | None
 
 def default_limits() -> _LimitFields:
-    """Give the limits of the Rust core, which `penstock.documents.Limits` repeats."""
+    """Return the limits of the Rust core, which `penstock.documents.Limits` repeats."""
 
 def document_key(document: str, sha256: bytes) -> str:
-    """Give the key of a document, 32 hex digits."""
+    """Return the key of a document, 32 hex digits."""
 
 def column(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Return a column of these values, ``None`` as null."""
 
 def part_schema(*, placed: bool = False, claims: bool = False) -> pa.Schema:
-    """Give the schema of a document's rows; with the column of claim checks, or all that a receipt needs."""
+    """Return the schema of a document's rows, optionally with the column of claim checks or all columns for receipts."""
 
 class _Container(TypedDict):
     path: list[str]
@@ -1007,7 +1007,7 @@ class _RowTotals(TypedDict):
 
 @final
 class RowSender:
-    """Sends record batches into a session that nobody else sends into, each row as an entity."""
+    """Sends record batches into a session that has no other sender, each row as an entity."""
 
     def __new__(cls, session: Session, metadata: dict[str, str], scopes: bool, tolerant: bool = False) -> Self: ...
     def send(self, batch: pa.RecordBatch) -> None: ...

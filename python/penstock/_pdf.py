@@ -235,7 +235,7 @@ class _Lane:
         self._step = step
 
     def open(self, request: bytes) -> None:
-        """Take a child and ask it to open the PDF."""
+        """Ask a child process to open the PDF."""
         self.child, self.opening = _take(), True
         self.child.opened += 1
         self.child.send(b"O", request)

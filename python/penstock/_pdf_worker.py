@@ -148,7 +148,7 @@ def _text(page: pypdfium2.PdfPage) -> str:
 
 
 def _arm(seconds: float) -> None:
-    """Have the kernel end this process if it takes too long, in case the parent has died; 0 disarms the timer."""
+    """Make the kernel end this process if it takes too long, in case the parent has died; 0 disarms the timer."""
     signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE if seconds else 0)
 
 
@@ -180,7 +180,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _confine() -> None:
-    """Give up what reading a PDF does not need: no core dumps, no written files, and Ctrl-C is left to the parent."""
+    """Drop what reading a PDF does not need: no core dumps, no written files, and Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):

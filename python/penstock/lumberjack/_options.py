@@ -104,7 +104,7 @@ def host_list(hosts: str | Sequence[str]) -> list[str]:
 
 
 def needs_tls(listen: str, tls: bool | None, cert: PathLike | None, client_ca: PathLike | None) -> bool:
-    """Return whether to use TLS: by default outside loopback, and with any certificate (decision 10)."""
+    """Return whether to use TLS: by default outside loopback, and with any certificate."""
     if tls is not None:
         return tls
     return cert is not None or client_ca is not None or not is_local(listen)

@@ -125,7 +125,7 @@ def serve_options(
     state_folder: PathLike | None,
     **others: Any,
 ) -> ServeOptions:
-    """Return the core's options; HTTP without TLS is only for loopback, behind a proxy (decision 12)."""
+    """Return the core's options; HTTP without TLS is only for loopback, behind a proxy."""
     if others.get("jwt_secret") == b"":
         raise PimpError("jwt_secret is empty: whoever likes could sign with it", "misuse", "MISUSE")
     return ServeOptions(

@@ -166,7 +166,7 @@ class SentEntity(Entity):
         return None if self._outcome is None else self._outcome.claim
 
     def fail(self, reason: str, *, code: int = ErrorCode.INTERNAL_ERROR) -> None:
-        """Give the entity up: reset its stream and make it FAILED, unless it is terminal already.
+        """Reset the stream of the entity and make it FAILED, unless its status is final already.
 
         Args:
             reason: The reason, for the peer's logs and the receipt.

@@ -194,7 +194,7 @@ _POLICY_TYPES = {"attempts": int, "priority": int, "retry-failed": bool, "unique
 
 
 def read_config(path: PathLike) -> dict[str, Any]:
-    """Read a configuration file (decision 15): options by their names, and a table ``[types.NAME]`` for each policy.
+    """Read a configuration file: options by their names, and a table ``[types.NAME]`` for each policy.
 
     Returns:
         Keyword arguments of `Daemon`, and ``drain`` and ``pidfile`` if they are set. The file's ``task-timeout`` and

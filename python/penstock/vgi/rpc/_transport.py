@@ -157,7 +157,7 @@ class UnixTransport:
     """A transport over a connected stream socket, Unix or TCP."""
 
     def __init__(self, sock: socket.socket, tls: "_core.VgiTls | None" = None) -> None:
-        """Take over the socket, which closing the transport closes. With ``tls`` the core encrypts its traffic."""
+        """Own the socket: closing the transport closes it. With ``tls`` the core encrypts its traffic."""
         self._socket = sock
         self.tls = tls
         self.first_byte: float | None = None
