@@ -616,7 +616,7 @@ def write_certificates(directory: PathLike) -> str: ...
 
 @final
 class Session:
-    """What `penstock.pipestream.Session` wraps. Timeouts are in seconds; a result of None means that the timeout expired."""
+    """What `penstock.pipestream.Session` wraps. Timeouts are in seconds; None means that one expired."""
 
     @staticmethod
     def connect(address: str, options: ConnectOptions) -> Session: ...
@@ -901,7 +901,7 @@ def column(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Return a column of these values, ``None`` as null."""
 
 def part_schema(*, placed: bool = False, claims: bool = False) -> pa.Schema:
-    """Return the schema of a document's rows, optionally with the column of claim checks or all columns for receipts."""
+    """Return the schema of a document's rows, optionally with claim checks or all columns of receipts."""
 
 class _Container(TypedDict):
     path: list[str]

@@ -32,7 +32,7 @@ def test_the_code_cites_only_decisions_that_exist(tracked, saw):
 
 def test_every_option_of_the_pipestream_data_source_is_in_its_table(repository, saw):
     page = (repository / "docs" / "spark.md").read_text()
-    parts = {"source": ('## The source "pipestream"', "## Taking apart"), "sink": ("## The sink", "## Workers")}
+    parts = {"source": ('## The source "pipestream"', "## Splitting documents"), "sink": ("## The sink", "## Workers")}
     tables = {}
     for side, (start, end) in parts.items():
         lines = page[page.index(start) : page.index(end)].splitlines()

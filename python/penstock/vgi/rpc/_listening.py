@@ -38,7 +38,7 @@ class Listening:
         idle_timeout: float,
         tls: "_core.VgiTls | None" = None,
     ) -> None:
-        """Take over the listener, which ``serve`` closes at its end."""
+        """Accept over the listener, which ``serve`` closes at its end."""
         self._server, self._listener, self._tls = server, listener, tls
         self._threaded, self._idle = threaded, idle_timeout
         self._lock = threading.Lock()
