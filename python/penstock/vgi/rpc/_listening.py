@@ -38,7 +38,7 @@ class Listening:
         idle_timeout: float,
         tls: "_core.VgiTls | None" = None,
     ) -> None:
-        """Accept over the listener, which ``serve`` closes at its end."""
+        """Own the listener: ``serve`` closes it at its end."""
         self._server, self._listener, self._tls = server, listener, tls
         self._threaded, self._idle = threaded, idle_timeout
         self._lock = threading.Lock()
