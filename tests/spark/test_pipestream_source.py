@@ -91,6 +91,12 @@ def test_partitions_weigh_about_the_same_however_sessions_are_cut(server, tmp_pa
     assert len(set(found)) >= 8 + 26
 
 
+def test_spark_reads_a_sink_without_sessions_as_no_rows(spark, tmp_path):
+    (tmp_path / "sink").mkdir()
+    read = spark.read.format("pipestream").load(str(tmp_path / "sink"))
+    assert (read.columns, read.collect()) == (ROW_COLUMNS.fieldNames(), [])
+
+
 def test_a_partition_is_read_again_with_the_same_rows(server, tmp_path):
     send(server, tmp_path / "sink", *[b"%d" % at * 1000 for at in range(100)])
     options = where(server, tmp_path, "server")
