@@ -57,6 +57,7 @@ def test_options_are_checked_on_the_driver(job: Job, monkeypatch: pytest.MonkeyP
         ({"key": "k", "path": "nowhere"}, "no URL"),
         ({"key": "k", "path": f"http://buffer.example/pimp/{new_job_id()}"}, "plain HTTP"),
         ({"key": "k", "path": url, "allowed_hosts": "a.example, b.example"}, "allowed_hosts"),
+        ({"key": "k", "path": url, "allowed_hosts": ""}, "the option allowed_hosts .* names nothing"),
         (given(job, jobs="each"), "query or partition"),
         (given(job, rows="csv"), "jsonl or ipc"),
         (given(job, colour="blue"), "no option colour"),
