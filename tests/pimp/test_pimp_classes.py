@@ -541,6 +541,19 @@ def test_the_twins_of_asyncio_do_the_same(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_tasks_that_begin_together_share_what_they_begin(job: Job) -> None:
+    async def main() -> None:
+        ours = aio_pimp.Job(job.url, key=job.key, read_key="reader")
+        sender = ours.sender(content_type="text/plain")
+        await asyncio.gather(sender.send("one"), sender.send("two"))
+        await sender.finish()
+        consumer = ours.consumer()
+        _, data = await asyncio.gather(consumer.metadata(), consumer.receive())
+        assert (data or b"") + await consumer.read() in {b"onetwo", b"twoone"}
+
+    asyncio.run(main())
+
+
 def test_the_consumer_of_asyncio_gives_batches_and_files(tmp_path: Path) -> None:
     table = pa.table({"n": list(range(1000))})
 

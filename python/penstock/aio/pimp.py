@@ -306,7 +306,9 @@ class Sender:
             raise abandoned()
         if self._native is None:
             native = await self._job._opened()
-            self._native = _core.PimpSender(native, key_of(self._job), self._options)
+            # Meanwhile another task may have begun.
+            if self._native is None:
+                self._native = _core.PimpSender(native, key_of(self._job), self._options)
         return self._native
 
     @property
@@ -425,7 +427,9 @@ class Consumer:
         if self._native is None:
             job = self._job
             native, key = await job._opened(), job.read_key or job.key
-            self._native = _core.PimpConsumer(native, key, self._options, self._from)
+            # Meanwhile another task may have begun.
+            if self._native is None:
+                self._native = _core.PimpConsumer(native, key, self._options, self._from)
         return self._native
 
     @property
