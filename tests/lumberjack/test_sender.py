@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -246,6 +247,46 @@ def test_a_program_ends_though_nobody_takes_its_log():
     handler.close()
     # Two windows and the open one are with the sender.
     assert before < handler.dropped <= 3_000
+
+
+class Stuck(Sender):
+    """A sender that has room for one batch, and takes it when so many records wait in the handler."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__("127.0.0.1:9")
+        self.waiting = waiting
+        self.taken: list[object] = []
+        self.ended = threading.Event()
+        self.handler: LogHandler | None = None
+
+    def send(self, events, *, wait=True, timeout=None):  # noqa: ARG002
+        assert self.handler is not None
+        if self.taken:
+            self.ended.wait(30)
+        while self.handler._records.qsize() < self.waiting and not self.ended.is_set():
+            time.sleep(0.001)
+        self.taken += events
+
+
+def test_records_that_a_full_sender_does_not_take_are_counted_exactly():
+    # Two records and the end of the queue wait, and are taken from it together.
+    sender = Stuck(3)
+    handler = sender.handler = LogHandler(sender, grace=0.5)
+    logger = logging.Logger("app")
+    logger.addHandler(handler)
+    logger.warning("first")
+    while handler._records.qsize():
+        time.sleep(0.001)
+    logger.warning("second")
+    logger.warning("third")
+    handler.close()
+    assert (len(sender.taken), handler.dropped) == (1, 2)
+    logger.warning("too late")
+    assert handler.dropped == 3
+    sender.ended.set()
+    sender.abandon()
+    handler.close()
+    assert handler.dropped == 3
 
 
 # The commands.

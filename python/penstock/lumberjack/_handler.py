@@ -47,12 +47,15 @@ class LogHandler(logging.Handler):
             grace: Seconds that `close`, and so the end of a program, waits for the sender to accept waiting records.
         """
         super().__init__(level)
-        self.dropped: int = 0
-        """Records that were dropped: too many waited, or the sender had failed or did not accept them in time."""
         self._sender = sender
         self._capacity = capacity
         self._grace = grace
-        self._sending = 0
+        # Counters: the first two are written under the lock of the handler, the next two by the thread that sends.
+        self._refused = 0
+        self._queued = 0
+        self._accepted = 0
+        self._failed = 0
+        self._unsent: int | None = None
         self._given_up = False
         self._records: SimpleQueue[dict[str, object] | None] = SimpleQueue()
         self._host = socket.gethostname()
@@ -60,13 +63,19 @@ class LogHandler(logging.Handler):
         self._starting = Lock()
         self._thread: Thread | None = None
 
+    @property
+    def dropped(self) -> int:
+        """Records that were dropped: too many waited, or the sender had failed or did not accept them in time."""
+        return self._refused + (self._failed if self._unsent is None else self._unsent)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a record, or drop it if the queue is full or the handler is closed."""
         if self._ended.is_set() or self._records.qsize() >= self._capacity:
-            self.dropped += 1
+            self._refused += 1
             return
         try:
             self._records.put(self._event(record))
+            self._queued += 1
         except Exception:  # noqa: BLE001 - logging hands it to whoever looks at handlers that fail
             self.handleError(record)
             return
@@ -95,9 +104,7 @@ class LogHandler(logging.Handler):
                     records.append(record)
             except Empty:
                 record = records[0]
-            self._sending = len(records)
             self._give(records)
-            self._sending = 0
             if record is None:
                 return
 
@@ -108,23 +115,29 @@ class LogHandler(logging.Handler):
             if self._given_up:
                 return
             if len(records) == 1:
-                self.dropped += 1
+                self._failed += 1
                 return
             for record in records:
                 self._give([record])
+        else:
+            self._accepted += len(records)
 
     def close(self) -> None:
         """Pass waiting records to the sender, for up to ``grace`` seconds.
 
         Call `Sender.close` afterwards, which waits for the acknowledgements.
         """
+        self.acquire()
+        closed = self._ended.is_set()
+        # Under the handler's lock, so that no record is queued behind the end.
         self._ended.set()
-        if self._thread is not None:
-            self._records.put(None)
-            self._thread.join(self._grace)
-            if self._thread.is_alive():
-                # The thread waits for room in the sender, which may never come.
-                self._given_up = True
-                self.dropped += self._sending + self._records.qsize() - 1
-            self._thread = None
+        self.release()
+        if not closed:
+            if self._thread is not None:
+                self._records.put(None)
+                self._thread.join(self._grace)
+                # If it is alive, it waits for room in the sender, which may never come.
+                self._given_up = self._thread.is_alive()
+                self._thread = None
+            self._unsent = self._queued - self._accepted
         super().close()
