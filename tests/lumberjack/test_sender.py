@@ -227,7 +227,7 @@ def test_a_log_handler_refuses_what_is_no_sender():
     for wrong in (None, 5044, ["127.0.0.1:5044"], logging.Logger("app"), aio.Sender("127.0.0.1:5044")):
         with pytest.raises(TypeError, match=r"a penstock\.lumberjack\.Sender, or HOST:PORT .*, not "):
             LogHandler(wrong)
-    for address in ("receiver.example:5044", "nowhere"):
+    for address in ("receiver.example:5044", "nowhere", "127.0.0.1:x"):
         with pytest.raises(LumberjackError) as refused:
             LogHandler(address)
         assert refused.value.kind == "misuse"

@@ -12,6 +12,7 @@ from threading import Event as Flag
 from threading import Lock, Thread
 from time import monotonic
 
+from penstock._addresses import check_address
 from penstock.errors import LumberjackError
 from penstock.lumberjack._event import json_text, timestamp
 from penstock.lumberjack._sender import Sender
@@ -70,7 +71,7 @@ class LogHandler(logging.Handler):
             raise TypeError(f"a handler takes a penstock.lumberjack.Sender, or HOST:PORT of a receiver, not {kind}")
         super().__init__(level)
         self._owns = isinstance(sender, str)
-        self._sender = Sender(sender) if isinstance(sender, str) else sender
+        self._sender = _sender_to(sender) if isinstance(sender, str) else sender
         self._process = os.getpid()
         self._capacity = capacity
         self._grace = grace
@@ -192,6 +193,15 @@ class LogHandler(logging.Handler):
             records = "1 log record was" if self.dropped == 1 else f"{self.dropped} log records were"
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"penstock: {records} dropped\n")
+
+
+def _sender_to(address: str) -> Sender:
+    try:
+        return Sender(check_address(address))
+    except LumberjackError:
+        raise
+    except ValueError as error:
+        raise LumberjackError(f"the address of the receiver {error}", "misuse") from None
 
 
 def _as_it_is(value: object) -> object:
