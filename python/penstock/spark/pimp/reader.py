@@ -50,14 +50,15 @@ class PimpReader(DataSourceReader):
     @classmethod
     def schema_of(cls, given: dict[str, str]) -> StructType:
         """Return the columns of a job: those of its Arrow stream, else ``value``."""
+        named = cls.of(given, StructType()).job
         try:
-            job = _parts(cls.of(given, StructType()).job)[0]
+            job = _parts(named)[0]
             consumer = job.consumer()
             kind = _essence(consumer.metadata)
             if kind == _ARROW:
                 return from_arrow_schema(consumer.arrow_schema())
         except PimpError as error:
-            raise SparkError(f"the pimp source cannot read {given.get('path')}: {error}", "io") from error
+            raise SparkError(f"the pimp source cannot read {named.url}: {error}", "io") from error
         return StructType([StructField(_VALUE, StringType() if kind in _LINES else BinaryType())])
 
     def partitions(self) -> list[PimpPartition]:

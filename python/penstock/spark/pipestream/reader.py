@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import PipeStreamError, SparkError
 from penstock.spark._options import Options
+from penstock.spark._partitions import own_partition
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
 
 __all__ = ["PipeStreamReader"]
@@ -55,9 +56,8 @@ class PipeStreamReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition."""
-        if not isinstance(partition, PipeStreamPartition):
-            raise TypeError(f"not a partition of this source: {partition!r}")
-        return partition.read()
+        own = own_partition(partition, PipeStreamPartition)
+        return iter(()) if own is None else own.read()
 
 
 def _named_by(folder: Path) -> dict[str, set[str]]:

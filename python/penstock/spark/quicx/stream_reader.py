@@ -80,11 +80,10 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = TASK_COLUMNS.names
         if any(name not in known or schema[name].dataType != TASK_COLUMNS[name].dataType for name in names):
             raise SparkError(f"the quicx source has the columns {TASK_COLUMNS.simpleString()}, no others")
-        types = tuple(name for name in (options.text("types") or "").split(",") if name)
         reader = cls(
             Taking(
                 read_reach(options),
-                types,
+                tuple(options.names("types") or ()),
                 options.within("maxRowsPerTrigger", 1, _MOST) or 1_000,
                 options.positive("retry", 60),
                 *read_spool(options),
