@@ -61,7 +61,11 @@ def _copy(receipt: Place, folder: Path) -> Path:
 
 
 class SinkFolder(Protocol):
-    """The files that a verification reads."""
+    """The files that a verification reads.
+
+    What does not exist is empty. The methods raise ``OSError`` if a store does not answer or a folder cannot be listed,
+    except ``missing``, ``digest`` and ``content``, which return that.
+    """
 
     def missing(self) -> str | None:
         """Return the reason why there is no such sink; ``None`` if there is one."""
@@ -106,7 +110,10 @@ class LocalFolder:
         self._numbered: dict[str, list[int]] | None = None
 
     def missing(self) -> str | None:
-        return None if self._folder.is_dir() else f"the sink {self._folder} is not a folder"
+        try:
+            return None if self._folder.is_dir() else f"the sink {self._folder} is not a folder"
+        except OSError as error:
+            return f"the sink {self._folder} cannot be read: {error.strerror}"
 
     def log(self, session: str) -> Path:
         return self._folder / session / _LOG
@@ -116,10 +123,11 @@ class LocalFolder:
 
     def uses(self, session: str) -> list[str]:
         if self._numbered is None:
-            self._numbered = {}
+            numbered: dict[str, list[int]] = {}
             for name in self.names("."):
                 if (match := _NUMBERED.fullmatch(name)) is not None:
-                    self._numbered.setdefault(match[1], []).append(int(match[2]))
+                    numbered.setdefault(match[1], []).append(int(match[2]))
+            self._numbered = numbered
         first = [session] if (self._folder / session).is_dir() else []
         return [*first, *(f"{session}.{number}" for number in sorted(self._numbered.get(session, [])))]
 
@@ -225,6 +233,10 @@ class StoreFolder:
                     shutil.copyfileobj(list_, copy, _LARGE_PIECE)
             except FileNotFoundError:
                 path.unlink(missing_ok=True)
+            except BaseException:
+                # The next receipt must not be compared with a part of the log.
+                path.unlink(missing_ok=True)
+                raise
         return path
 
     def is_open(self, session: str) -> bool:
@@ -241,6 +253,8 @@ class StoreFolder:
 
     def expect(self, files: Iterable[str]) -> None:
         self._expected = iter(files)
+        # Those of an earlier receipt are left if its verification has failed.
+        self._ahead.clear()
 
     def digest(self, file: str) -> tuple[str, int] | str:
         reading = self._ahead.pop(file, None) or self._pool.submit(self._digest, file)

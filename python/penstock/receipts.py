@@ -96,8 +96,7 @@ def verify(
         storage: The options of the object store.
 
     Raises:
-        OSError: The receipt cannot be read, or a folder or store of the sink fails to be listed. Payloads and local
-            logs that cannot be read are differences instead.
+        OSError: The receipt cannot be read. If the sink cannot be read, that is a difference.
         ValueError: A URI or an option is invalid.
     """
     return [difference for _, differences in verify_all(receipt, sink, storage=storage) for difference in differences]
@@ -165,8 +164,12 @@ def _differences(path: Path, sink: Sink) -> Iterator[Difference]:
         return
     document = receipt.get("document")
     named = f"{shorten(document)}: " if isinstance(document, str) and document else ""
-    for difference in _compare(receipt, path, sink):
-        yield replace(difference, text=named + difference.text)
+    try:
+        for difference in _compare(receipt, path, sink):
+            yield replace(difference, text=named + difference.text)
+    except OSError as error:
+        # A store that fails, or a folder that cannot be listed: the rest of this receipt is not verified.
+        yield Difference("sink", "files that can be read", None, f"{named}the sink cannot be read: {error}")
 
 
 def _compare(receipt: dict[str, Any], path: Path, sink: Sink) -> Iterator[Difference]:

@@ -55,8 +55,9 @@ def test_certificates_are_written_once(tmp_path):
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"ca.pem", "cert.pem", "key.pem"}
     assert stat.S_IMODE((tmp_path / "new" / "key.pem").stat().st_mode) == 0o600
     before = (tmp_path / "new" / "key.pem").read_bytes()
-    with pytest.raises(PipeStreamError, match="already exists"):
+    with pytest.raises(PipeStreamError, match="already exists") as caught:
         write_certificates(tmp_path / "new")
+    assert caught.value.kind == "io"
     assert (tmp_path / "new" / "key.pem").read_bytes() == before
     (tmp_path / "file").touch()
     with pytest.raises(PipeStreamError) as caught:

@@ -12,10 +12,14 @@ import time
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
+from penstock._demo.publish import Published
 from penstock.documents import dehydrate
+from penstock.pimp import Consumer
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -161,6 +165,20 @@ def test_an_empty_folder_is_refused(tmp_path, penstock):
     refused = penstock("demo", "--documents", tmp_path / "in", "--output", tmp_path / "out")
     assert refused.returncode == 1
     assert "no documents" in refused.stderr
+
+
+def test_a_document_that_reads_otherwise_is_a_problem_and_not_published(tmp_path, monkeypatch):
+    names = ["a", "b", "c"]
+    rows = pa.table({"document": names, "status": ["COMPLETE"] * 3, "parts": [1] * 3, "failed": [0] * 3})
+    (tmp_path / "composites").mkdir()
+    pq.write_table(rows, tmp_path / "composites" / "0.parquet")
+    read = Consumer.read
+    monkeypatch.setattr(Consumer, "read", lambda consumer: read(consumer).replace(b'"b"', b'"x"'))
+    advanced = []
+    with Published(tmp_path / "store") as published:
+        published.publish(tmp_path / "composites", advanced.append)
+    assert published.problems == ["b was published, and reads otherwise"]
+    assert (published.documents, published.left_out, advanced[-1]) == (2, 1, 2)
 
 
 def test_without_a_network_it_names_the_other_way(tmp_path, penstock):

@@ -308,6 +308,27 @@ def _edit_log(sink: Path, session: str, edit: Callable[[dict[str, Any]], dict[st
     path.write_text("".join(json.dumps(line) + "\n" for line in lines if line is not None))
 
 
+def test_a_folder_that_cannot_be_listed_is_a_difference(
+    sent: Sent, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterdir, refused = Path.iterdir, copied
+
+    def refuse(path: Path) -> Iterator[Path]:
+        if path == refused:
+            raise PermissionError(13, "Permission denied", str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    for refused in (copied, copied / sent.receipt["session"], copied / sent.receipt["session"] / "0"):
+        verified = 0
+        for path, differences in receipts.verify_all(sent.path.parent, copied):
+            found = [difference.text for difference in differences if difference.field == "sink"]
+            assert len(found) == 1, (path, refused)
+            assert "the sink cannot be read: [Errno 13] Permission denied" in found[0]
+            verified += 1
+        assert verified == 3
+
+
 def test_the_log_must_agree(sent: Sent, copied: Path) -> None:
     session = sent.receipt["session"]
     log = copied / session / "entities.jsonl"

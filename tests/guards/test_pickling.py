@@ -84,8 +84,8 @@ from penstock.vgi.http import XfccElement
 
 COMPOSITE = rehydrate_parts([Part(path=(), type="text/plain", sha256="ab" * 32, bytes=1, depth=0, text="x")])
 SAMPLES: dict[type, Callable[[], object]] = {
-    Error: lambda: Error("it failed"),
-    PipeStreamError: lambda: PipeStreamError("scope 3 is ours", 9, "PIPESTREAM_SCOPE_INVALID", "violation", 3, 7),
+    Error: lambda: Error("it failed", "io"),
+    PipeStreamError: lambda: PipeStreamError("scope 3 is ours", "violation", 9, "PIPESTREAM_SCOPE_INVALID", 3, 7),
     DocumentsError: lambda: DocumentsError("no such document", "io"),
     SparkError: lambda: SparkError("no Java"),
     LumberjackError: lambda: LumberjackError("no event lies beyond the window", "violation"),

@@ -1,9 +1,12 @@
-"""The words of the documentation and the docstrings are those of docs/glossary.md."""
+"""The words of the documentation, the help texts and the docstrings are those of docs/glossary.md."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
 
 FOREIGN = {
     r"\boctets?\b": "bytes",
@@ -58,8 +61,6 @@ def test_the_documentation_has_the_words_of_the_glossary(repository, saw):
 
 def test_docstrings_have_the_words_of_the_glossary(repository, saw):
     files = [path for suffix in ("py", "pyi") for path in (repository / "python").rglob(f"*.{suffix}")]
-    # The docstrings of commands are their help, which is not in these words yet.
-    files = [path for path in files if path.parent.name != "cli"]
     texts = [each for path in files for each in _docstrings(path)]
     wrong = [f"{where}: {each}" for where, text in texts for each in _foreign(text)]
     wrong += [f"{where}: begins with {text.split()[0]!r}" for where, text in texts if FIRST.match(text)]
@@ -73,3 +74,20 @@ def test_public_docstrings_cite_no_decision(repository, saw):
     wrong = [f"{where}: {found[0]}" for where, text in texts if (found := re.search(r"\bdecisions? \d+", text))]
     assert not wrong, "\n".join(wrong)
     saw(len(texts), "docstrings", at_least=2_000)
+
+
+def test_help_has_the_words_of_the_glossary(saw):
+    from penstock.cli import app
+
+    texts = list(_help(get_command(app), "penstock"))
+    wrong = [f"{where}: {each}" for where, text in texts for each in _foreign(text)]
+    assert not wrong, "\n".join(wrong)
+    saw(len(texts), "help texts", at_least=200)
+
+
+def _help(command: Any, name: str) -> Iterator[tuple[str, str]]:
+    yield name, command.help or ""
+    for option in command.params:
+        yield f"{name} {option.name}", getattr(option, "help", None) or ""
+    for below, child in getattr(command, "commands", {}).items():
+        yield from _help(child, f"{name} {below}")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -175,6 +176,63 @@ def test_log_records_are_events(taking):
     assert handler.dropped == 0
 
 
+def test_fields_that_a_program_adds_to_log_records_are_in_the_events(taking):
+    receiver = taking()
+    logger = logging.Logger("app")
+    circle: list[object] = []
+    circle.append(circle)
+    tags = ["a"]
+    extra = {"user": "ada", "tags": tags, "path": Path("/tmp"), "circle": circle, "error": "E1", "host": 7}  # noqa: S108
+    with Sender(receiver.address) as sender:
+        handler = LogHandler(sender)
+        logger.addHandler(handler)
+        logger.warning("sent", extra=extra)
+        tags.append("later")
+        logger.warning("plain")
+        handler.close()
+    sent, plain = receiver.wait(2)
+    assert {name: sent[name] for name in ("user", "tags", "path")} == {"user": "ada", "tags": ["a"], "path": "/tmp"}  # noqa: S108
+    assert (sent["circle"], sent["extra"]) == ("[[...]]", {"error": "E1", "host": 7})
+    assert set(plain) == {"@timestamp", "message", "log", "process", "host"}
+    assert set(sent) - set(plain) == {"user", "tags", "path", "circle", "extra"}
+
+
+def test_a_log_handler_makes_the_sender_for_an_address(taking, capsys):
+    receiver = taking()
+    logger = logging.Logger("app")
+    handler = LogHandler(receiver.address)
+    logger.addHandler(handler)
+    for number in range(3):
+        logger.warning("%d", number)
+    handler.close()
+    assert [event["message"] for event in receiver.wait(3)] == ["0", "1", "2"]
+    assert (handler.dropped, capsys.readouterr().err) == (0, "")
+    with pytest.raises(LumberjackError):
+        handler._sender.send(["more"])
+
+
+def test_a_log_handler_says_once_how_many_records_no_receiver_has(capsys):
+    for count, text in ((1, "1 log record was"), (3, "3 log records were")):
+        handler = LogHandler(free_address(), grace=0.1)
+        logger = logging.Logger("app")
+        logger.addHandler(handler)
+        for number in range(count):
+            logger.warning("%d", number)
+        handler.close()
+        handler.close()
+        assert (handler.dropped, capsys.readouterr().err) == (count, f"penstock: {text} dropped\n")
+
+
+def test_a_log_handler_refuses_what_is_no_sender():
+    for wrong in (None, 5044, ["127.0.0.1:5044"], logging.Logger("app"), aio.Sender("127.0.0.1:5044")):
+        with pytest.raises(TypeError, match=r"a penstock\.lumberjack\.Sender, or HOST:PORT .*, not "):
+            LogHandler(wrong)
+    for address in ("receiver.example:5044", "nowhere", "127.0.0.1:x"):
+        with pytest.raises(LumberjackError) as refused:
+            LogHandler(address)
+        assert refused.value.kind == "misuse"
+
+
 def test_what_json_has_nothing_for_is_sent_as_strings(taking):
     receiver = taking()
     maps = pa.array([[("k", [("inner", 1)])], None], pa.map_(pa.string(), pa.map_(pa.string(), pa.int64())))
@@ -246,6 +304,47 @@ def test_a_program_ends_though_nobody_takes_its_log():
     handler.close()
     # Two windows and the open one are with the sender.
     assert before < handler.dropped <= 3_000
+
+
+class Stuck(Sender):
+    """A sender that has room for one batch, and takes it when so many records wait in the handler."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__("127.0.0.1:9")
+        self.waiting = waiting
+        self.taken: list[object] = []
+        self.ended = threading.Event()
+        self.handler: LogHandler | None = None
+
+    def send(self, events, *, wait=True, timeout=None):  # noqa: ARG002
+        assert self.handler is not None
+        if self.taken:
+            self.ended.wait(30)
+        while self.handler._records.qsize() < self.waiting and not self.ended.is_set():
+            time.sleep(0.001)
+        self.taken += events
+
+
+def test_records_that_a_full_sender_does_not_take_are_counted_exactly(capsys):
+    # Two records and the end of the queue wait, and are taken from it together.
+    sender = Stuck(3)
+    handler = sender.handler = LogHandler(sender, grace=0.5)
+    logger = logging.Logger("app")
+    logger.addHandler(handler)
+    logger.warning("first")
+    while handler._records.qsize():
+        time.sleep(0.001)
+    logger.warning("second")
+    logger.warning("third")
+    handler.close()
+    assert (len(sender.taken), handler.dropped) == (1, 2)
+    assert capsys.readouterr().err == "penstock: 2 log records were dropped\n"
+    logger.warning("too late")
+    assert handler.dropped == 3
+    sender.ended.set()
+    sender.abandon()
+    handler.close()
+    assert handler.dropped == 3
 
 
 # The commands.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,6 +115,37 @@ def test_a_receipt_is_verified_against_the_store_and_every_difference_is_named(s
     assert f"{session.id}/2/99" in wrong.stdout
     s3.delete(f"sink/{file}")
     assert "No such file" in penstock("verify", s3.uri("receipts"), s3.uri("sink"), env=s3.environment).stdout
+
+
+def test_a_store_that_fails_while_it_is_verified_is_a_difference(s3, server, tmp_path, monkeypatch):
+    with Session.connect(server.address, fingerprint=server.fingerprint) as session:
+        sender = DocumentSender(session)
+        for result in [sender.send(f"{name}.txt", b"A note.") for name in "ab"]:
+            receipts.write(result.wait(), tmp_path / "receipts")
+    server.close()
+
+    def found() -> list[list[str]]:
+        verified = receipts.verify_all(tmp_path / "receipts", s3.uri("sink"), storage=s3.storage)
+        return [[difference.text for difference in differences] for _, differences in verified]
+
+    assert found() == [[], []]
+    for name in ("entities.jsonl", session.id):
+        s3.refuse = lambda _method, path, name=name: name in path
+        for texts in found():
+            assert len(texts) == 1, name
+            assert "the sink cannot be read: " in texts[0]
+    s3.refuse = lambda _method, _path: False
+
+    def broken(source, target, _length):
+        target.write(source.read(10))
+        raise OSError("the connection is gone")
+
+    monkeypatch.setattr(shutil, "copyfileobj", broken)
+    assert [[text.partition(": ")[2] for text in texts] for texts in found()] == [
+        ["the sink cannot be read: the connection is gone"]
+    ] * 2
+    monkeypatch.undo()
+    assert found() == [[], []]
 
 
 def test_kill_9_loses_nothing_that_was_acknowledged(s3, tmp_path):

@@ -87,7 +87,9 @@ def test_batches_go_as_arrow_or_as_lines_of_json(buffer: Buffer) -> None:
         for batch in table.to_batches(max_chunksize=1000):
             sender.send(batch)
     consumer = job.consumer()
+    assert consumer.arrow_schema() == table.schema
     assert pa.Table.from_batches(consumer.batches()).equals(table)
+    assert consumer.receive() is None
     assert consumer.metadata.content_type == "application/vnd.apache.arrow.stream"
     job = Job.create(buffer.url)
     with job.sender(arrow="jsonl") as sender:
@@ -541,6 +543,19 @@ def test_the_twins_of_asyncio_do_the_same(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_tasks_that_begin_together_share_what_they_begin(job: Job) -> None:
+    async def main() -> None:
+        ours = aio_pimp.Job(job.url, key=job.key, read_key="reader")
+        sender = ours.sender(content_type="text/plain")
+        await asyncio.gather(sender.send("one"), sender.send("two"))
+        await sender.finish()
+        consumer = ours.consumer()
+        _, data = await asyncio.gather(consumer.metadata(), consumer.receive())
+        assert (data or b"") + await consumer.read() in {b"onetwo", b"twoone"}
+
+    asyncio.run(main())
+
+
 def test_the_consumer_of_asyncio_gives_batches_and_files(tmp_path: Path) -> None:
     table = pa.table({"n": list(range(1000))})
 
@@ -550,8 +565,12 @@ def test_the_consumer_of_asyncio_gives_batches_and_files(tmp_path: Path) -> None
             async with job.sender() as sender:
                 for batch in table.to_batches(max_chunksize=100):
                     await sender.send(batch)
-            assert await job.consumer().arrow_schema() == table.schema
-            assert pa.Table.from_batches([batch async for batch in job.consumer().batches()]).equals(table)
+            consumer = job.consumer()
+            assert await consumer.arrow_schema() == table.schema
+            start = consumer.position
+            assert pa.Table.from_batches([batch async for batch in consumer.batches()]).equals(table)
+            assert await consumer.receive() is None
+            assert (await job.consumer(position=consumer.position).read(), consumer.position == start) == (b"", False)
             seen: list[int] = []
             data = await job.consumer().save(tmp_path / "table.arrows", progress=seen.append)
             assert seen[-1] == data == (tmp_path / "table.arrows").stat().st_size

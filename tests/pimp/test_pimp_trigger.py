@@ -4,9 +4,11 @@ import asyncio
 import io
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from wsgiref.util import setup_testing_defaults
@@ -167,6 +169,41 @@ def test_a_token_is_asked_for_and_too_many_jobs_are_refused(buffer: Buffer) -> N
         go.set()
         assert first.consumer().read() == b""
     assert trigger.handle("POST", b"{}", authorization="Bearer secret").status == 400
+
+
+def test_requests_that_come_together_share_the_workers(buffer: Buffer, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job.create(buffer.url) for _ in range(4)]
+    running: list[int] = []
+    most: list[int] = []
+    lock, together = threading.Lock(), threading.Barrier(len(jobs))
+    made = ThreadPoolExecutor.__init__
+
+    def slow(self: ThreadPoolExecutor, *arguments: Any, **named: Any) -> None:
+        # Where more than one request finds no pool, each makes its own.
+        time.sleep(0.1)
+        made(self, *arguments, **named)
+
+    def count(_sender: Sender, _payload: Any) -> None:
+        with lock:
+            running.append(1)
+            most.append(len(running))
+        time.sleep(0.05)
+        with lock:
+            running.pop()
+
+    def request(job: Job) -> None:
+        together.wait(30)
+        assert trigger.handle("POST", job.request({})).status == 202
+
+    monkeypatch.setattr(ThreadPoolExecutor, "__init__", slow)
+    with Trigger(count, allowed_hosts=HOSTS, workers=1) as trigger:
+        threads = [threading.Thread(target=request, args=(job,)) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (len(most), max(most), running) == (4, 1, [])
+    assert [job.status().state for job in jobs] == ["COMPLETED"] * 4
 
 
 def test_a_function_that_is_called_with_the_request_makes_the_job_itself(buffer: Buffer, trigger: Trigger) -> None:

@@ -84,6 +84,29 @@ def test_a_worker_that_is_closed_finishes_what_it_holds_and_costs_others_no_atte
         assert second == first + 1
 
 
+def test_a_worker_that_was_stopped_is_not_started_again(daemon):
+    def made() -> Worker:
+        worker = Worker(daemon.address)
+        worker.task("a")(len)
+        return worker
+
+    closed, stopped = made(), made()
+    with closed:
+        closed.start()
+    stopped.stop()
+
+    def again() -> None:
+        other = aio.Worker(daemon.address)
+        other.task("a")(asyncio.sleep)
+        other.stop()
+        asyncio.run(other.run())
+
+    for call in (closed.start, closed.run, stopped.start, stopped.run, again):
+        with pytest.raises(QuicxError, match=r"was stopped, .* make another one") as raised:
+            call()
+        assert raised.value.kind == "misuse"
+
+
 def test_a_process_that_dies_has_its_task_tried_again_until_it_is_dead():
     with Daemon(max_attempts=2) as daemon, Producer(daemon.address) as producer:
         worker = Worker(daemon.address, processes=1)

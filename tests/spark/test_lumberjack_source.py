@@ -293,6 +293,12 @@ def test_spark_reads_a_spool_and_a_stream_of_it_in_bounded_batches(spark, spool,
 
 
 @pytest.mark.timeout(300)
+def test_spark_reads_a_spool_without_events_as_no_rows(spark, spool, tmp_path):
+    assert spool.id
+    read = spark.read.format("lumberjack").load(str(tmp_path / "spool"))
+    assert (read.schema, read.collect()) == (EVENT_COLUMNS, [])
+
+
 def test_a_query_that_is_idle_acknowledges_its_last_batch(spark, tmp_path):
     port, checkpoint = free_port(), str(tmp_path / "checkpoint")
     events = spark.readStream.format("lumberjack").options(

@@ -57,6 +57,7 @@ def test_options_are_checked_on_the_driver(job: Job, monkeypatch: pytest.MonkeyP
         ({"key": "k", "path": "nowhere"}, "no URL"),
         ({"key": "k", "path": f"http://buffer.example/pimp/{new_job_id()}"}, "plain HTTP"),
         ({"key": "k", "path": url, "allowed_hosts": "a.example, b.example"}, "allowed_hosts"),
+        ({"key": "k", "path": url, "allowed_hosts": ""}, "the option allowed_hosts .* names nothing"),
         (given(job, jobs="each"), "query or partition"),
         (given(job, rows="csv"), "jsonl or ipc"),
         (given(job, colour="blue"), "no option colour"),
@@ -67,8 +68,10 @@ def test_options_are_checked_on_the_driver(job: Job, monkeypatch: pytest.MonkeyP
             PimpDataSource(options).writer(COLUMNS, overwrite=False)
     with pytest.raises(SparkError, match="only appends"):
         PimpDataSource(given(job)).writer(COLUMNS, overwrite=True)
-    with pytest.raises(SparkError, match="cannot read"):
-        PimpReader.schema_of({"path": f"{job.url.removesuffix(job.id)}{new_job_id()}"})
+    gone = f"{job.url.removesuffix(job.id)}{new_job_id()}"
+    for name in ("path", "address", "Address"):
+        with pytest.raises(SparkError, match=f"cannot read {gone}: "):
+            PimpReader.schema_of({name: gone})
 
 
 def test_an_attempt_that_comes_later_has_the_same_chunks_and_the_earlier_one_writes_no_more(job: Job) -> None:

@@ -91,6 +91,12 @@ def test_partitions_weigh_about_the_same_however_sessions_are_cut(server, tmp_pa
     assert len(set(found)) >= 8 + 26
 
 
+def test_spark_reads_a_sink_without_sessions_as_no_rows(spark, tmp_path):
+    (tmp_path / "sink").mkdir()
+    read = spark.read.format("pipestream").load(str(tmp_path / "sink"))
+    assert (read.columns, read.collect()) == (ROW_COLUMNS.fieldNames(), [])
+
+
 def test_a_partition_is_read_again_with_the_same_rows(server, tmp_path):
     send(server, tmp_path / "sink", *[b"%d" % at * 1000 for at in range(100)])
     options = where(server, tmp_path, "server")
@@ -178,7 +184,7 @@ def test_the_server_of_a_source_has_the_limits_of_its_options(tmp_path, monkeypa
         ({"path": "/", "maxRowsPerTrigger": "0"}, "positive number"),
         (
             {"address": "h:1", "fingerprint": "ab" * 32, "deleteAfterCommit": "true", "read_key_file": __file__},
-            "cannot delete",
+            "deleteAfterCommit .* is for a folder or a store's URI: .* cannot delete",
         ),
     ],
 )

@@ -85,6 +85,7 @@ def test_wrong_options_and_columns_of_the_sink_are_named(options, schema, messag
         ({"maxRowsPerTrigger": "0"}, "from 1 to 65535"),
         ({"retry": "soon"}, "positive"),
         ({"type": "a"}, "no option type"),
+        ({"types": " , "}, "the option types of the quicx source names nothing"),
     ],
 )
 def test_wrong_options_of_the_stream_are_named(options, message):
@@ -164,7 +165,7 @@ def taken(source, start):
 
 
 def test_tasks_are_done_when_their_micro_batch_is_committed_and_not_before(daemon):
-    source = stream(daemon, maxRowsPerTrigger="4", types="ocr")
+    source = stream(daemon, maxRowsPerTrigger="4", types="none, ocr ,")
     with Producer(daemon.address) as producer:
         producer.submit_many("ocr", [b"%d" % n for n in range(6)])
         producer.submit("other", b"x")

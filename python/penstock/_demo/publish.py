@@ -39,7 +39,7 @@ class Published:
         self.documents = 0
         """The number of documents that were published and read back."""
         self.left_out = 0
-        """The number of documents that are not listed: those beyond a limit, or with an error."""
+        """The number of documents that are not listed: those beyond a limit, or with a problem."""
         self.link: str | None = None
         """The URL of the page with the list of documents, with a link for each."""
 
@@ -75,6 +75,7 @@ class Published:
             return None
         if found != text.encode():
             self.problems.append(f"{row['document']} was published, and reads otherwise")
+            return None
         told = {name: row[name] for name in ("document", "status", "parts", "failed")}
         return json.dumps(told | {"link": job.page_url}, ensure_ascii=False) + "\n"
 

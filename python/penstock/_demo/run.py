@@ -90,7 +90,7 @@ def run(
             fetch(folder)
     listing = Listing(folder)
     if listing.documents == 0:
-        raise DemoError(f"there are no documents in {folder}")
+        raise DemoError(f"there are no documents in {folder}", "misuse")
     own = [output / name for name in _LOGS]
     with LogShipping([*own, *(logs or [])], output / "logs", output / "logs.json") as shipping:
         _compute(folder, output, listing, stages)
@@ -132,14 +132,18 @@ def _prepare(output: Path, documents: Path, stages: Stages) -> None:
     """Remove the output of an earlier run of the demo from the folder, and nothing else."""
     own = [output / name for name in _OWN]
     if documents.is_relative_to(output) and any(documents.is_relative_to(path) for path in own):
-        raise DemoError(f"{documents} is what the demo writes: name another folder of documents, or another output")
+        raise DemoError(
+            f"{documents} is what the demo writes: name another folder of documents, or another output", "misuse"
+        )
     if output.is_relative_to(documents):
-        raise DemoError(f"the output {output} lies in the folder of documents: name another one with --output")
+        raise DemoError(
+            f"the output {output} lies in the folder of documents: name another one with --output", "misuse"
+        )
     mark = output / _MARK
     present = [path for path in own if path.exists()]
     if present and not mark.exists():
         raise DemoError(
-            f"{present[0]} is there already, and the demo did not write it: name another folder with --output"
+            f"{present[0]} is there already, and the demo did not write it: name another folder with --output", "misuse"
         )
     output.mkdir(parents=True, exist_ok=True)
     mark.touch()

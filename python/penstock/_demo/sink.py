@@ -59,7 +59,7 @@ class SinkProcess:
     ) -> None:
         code = self._stop()
         if error is None and code != 0:
-            raise SinkError(f"the sink ended with exit code {code}; {self._log} says more")
+            raise SinkError(f"the sink ended with exit code {code}; {self._log} says more", "io")
 
     @property
     def pid(self) -> int:
@@ -69,7 +69,7 @@ class SinkProcess:
     def _read_ready_line(self) -> None:
         output = self._process.stdout
         if output is None:
-            raise SinkError("the sink has no stdout")
+            raise SinkError("the sink has no stdout", "io")
         line = b""
         deadline = time.monotonic() + _START_SECONDS
         with selectors.DefaultSelector() as selector:
@@ -81,12 +81,12 @@ class SinkProcess:
                 line += data
         ready = _READY.fullmatch(line)
         if ready is None:
-            raise SinkError(f"the sink did not get ready in {_START_SECONDS} s; {self._log} says more")
+            raise SinkError(f"the sink did not get ready in {_START_SECONDS} s; {self._log} says more", "io")
         self.address, self.fingerprint = ready[1].decode(), ready[2].decode()
         # The address of the metrics is logged before the line on stdout.
         metrics = _METRICS.search(self._log.read_bytes())
         if metrics is None:
-            raise SinkError(f"the sink does not say where its metrics are; {self._log} says more")
+            raise SinkError(f"the sink does not say where its metrics are; {self._log} says more", "io")
         self.metrics = metrics[1].decode()
 
     def _stop(self) -> int:

@@ -92,9 +92,12 @@ async def limit(seconds: float | None, what: str) -> AsyncIterator[None]:
 async def seconds_or(seconds: float | None, error: Exception) -> AsyncIterator[None]:
     """Limit the block to ``seconds``; after them raise the error."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as limit:
             yield
     except TimeoutError:
+        # An error of the block may be a deadline, too.
+        if not limit.expired():
+            raise
         raise error from None
 
 

@@ -7,7 +7,6 @@ import asyncio
 import codecs
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, cast
@@ -306,7 +305,8 @@ class Sender:
             raise abandoned()
         if self._native is None:
             native = await self._job._opened()
-            self._native = _core.PimpSender(native, key_of(self._job), self._options)
+            if self._native is None:  # another task may have begun meanwhile
+                self._native = _core.PimpSender(native, key_of(self._job), self._options)
         return self._native
 
     @property
@@ -423,9 +423,9 @@ class Consumer:
 
     async def _begun(self) -> "_core.PimpConsumer":
         if self._native is None:
-            job = self._job
-            native, key = await job._opened(), job.read_key or job.key
-            self._native = _core.PimpConsumer(native, key, self._options, self._from)
+            native, key = await self._job._opened(), self._job.read_key or self._job.key
+            if self._native is None:  # another task may have begun meanwhile
+                self._native = _core.PimpConsumer(native, key, self._options, self._from)
         return self._native
 
     @property
@@ -477,21 +477,22 @@ class Consumer:
         """Wait for the whole payload and return it."""
         return b"".join([data async for data in self])
 
-    def _twin(self) -> blocking_consumer.Consumer:
-        # Arrow's reader blocks, so it gets a blocking consumer that starts at this one's position.
-        return blocking_consumer.Consumer(self._job, **asdict(self._options), position=self.position)
+    async def _blocking(self) -> blocking_consumer.Consumer:
+        # Arrow's reader blocks, so it gets a blocking consumer of the same bytes.
+        return blocking_consumer.Consumer._sharing(self._job, await self._begun(), self._options)
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Yield the batches of an Arrow stream payload as they arrive. Errors are those of `receive`.
+        """Yield the batches of an Arrow stream payload as they arrive; they consume the payload.
 
-        They are read separately: `position` and `receive` are not affected.
+        Errors are those of `receive`. If it is cancelled, this consumer loses the batch that was arriving.
         """
-        async for batch in each(self._twin().batches()):
+        async for batch in each((await self._blocking()).batches()):
             yield batch
 
     async def arrow_schema(self) -> pa.Schema:
         """Return the schema of an Arrow stream payload, without consuming any of it."""
-        return await asyncio.to_thread(lambda: self._twin().arrow_schema())
+        consumer = await self._blocking()
+        return await asyncio.to_thread(consumer.arrow_schema)
 
     async def save(self, path: PathLike, *, progress: Callable[[int], object] | None = None) -> int:
         """Write the payload to a file, like `penstock.pimp.Consumer.save`, and return its size in bytes."""

@@ -20,7 +20,7 @@ from penstock.quicx._daemon import DaemonCounters
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, Policy, ReachOptions, start_options
 from penstock.quicx._producer import DeadTask, Outcome, Stats, check_heartbeat, check_id, check_key, check_keys, ids_of
 from penstock.quicx._spool import Spool, Spooled, content_of, spooled
-from penstock.quicx._worker import Task, TaskFailed, function_for, reason_of
+from penstock.quicx._worker import Task, TaskFailed, check_not_stopped, function_for, reason_of
 
 __all__ = [
     "Daemon",
@@ -439,7 +439,7 @@ class Worker(_Reaching):
         return register
 
     def stop(self) -> None:
-        """Accept no more tasks; `run` returns once the running ones have finished."""
+        """Accept no more tasks; `run` returns once the running ones have finished, and cannot be called again."""
         self._stop.set()
 
     async def run(self) -> None:
@@ -448,8 +448,10 @@ class Worker(_Reaching):
         If it is cancelled, running tasks are given up, and the daemon delivers them to other workers.
 
         Raises:
-            QuicxError: The daemon cannot be reached at the start, or the connection is lost and ``retry`` is False.
+            QuicxError: The daemon cannot be reached at the start, or the connection is lost and ``retry`` is False. Of
+                kind "misuse" if the worker was stopped before.
         """
+        check_not_stopped(self._stop.is_set())
         if not self._functions:
             raise QuicxError("there is no function: decorate one with worker.task(TYPE)", "misuse")
         native = await self._connect()

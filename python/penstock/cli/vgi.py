@@ -231,7 +231,7 @@ def _describe(
     from penstock.vgi._targets import open_target
 
     trusted = _trusted(target, fingerprint, ca, system_ca, cert, key, token)
-    with _errors(), open_target(target, trusted) as opened:
+    with open_target(target, trusted) as opened:
         about = opened.description
         if not as_json:
             typer.echo(str(about))
@@ -272,7 +272,7 @@ def _call(
 
     values = dict(_argument(each) for each in arguments or ())
     trusted = _trusted(target, fingerprint, ca, system_ca, cert, key, token)
-    with _errors(), open_target(target, trusted) as opened:
+    with open_target(target, trusted) as opened:
         said = opened.call(method, values, _input(), lambda message: typer.echo(log_line(message), err=True))
         for row in said:
             typer.echo(json.dumps(row, default=str))
@@ -320,18 +320,3 @@ def register(app: typer.Typer) -> None:
     commands.command("describe")(_describe)
     commands.command("call")(_call)
     app.add_typer(commands)
-
-
-class _errors:  # noqa: N801 -- it reads as what it does
-    """Reports a method's error in one line, like every command."""
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        from penstock.vgi import RpcError
-
-        if isinstance(error, RpcError):
-            from penstock.errors import VgiError
-
-            raise VgiError(str(error), "io") from error

@@ -7,9 +7,9 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn
+from typing import Any, BinaryIO, Literal, NoReturn, Self
 
 import pyarrow as pa
 
@@ -63,7 +63,7 @@ class Consumer:
     hello world text/plain; charset=utf-8 {'page': 7}
     """
 
-    __slots__ = ("_job", "_native")
+    __slots__ = ("_job", "_native", "_options")
 
     def __init__(
         self,
@@ -81,9 +81,16 @@ class Consumer:
         Raises:
             PimpError: Of kind "misuse" for invalid options, "malformed" if ``position`` is not a position in this job.
         """
-        options = read_options(wait, poll_interval, max_poll_interval, stall_timeout, max_bytes)
+        self._options = read_options(wait, poll_interval, max_poll_interval, stall_timeout, max_bytes)
         self._job = job
-        self._native = _core.PimpConsumer(job._native, job.read_key or job.key, options, position)
+        self._native = _core.PimpConsumer(job._native, job.read_key or job.key, self._options, position)
+
+    @classmethod
+    def _sharing(cls, job: Job, native: "_core.PimpConsumer", options: ReadOptions) -> Self:
+        """Return a consumer that reads with a connection which exists already, and moves its position."""
+        consumer = cls.__new__(cls)
+        consumer._job, consumer._native, consumer._options = job, native, options
+        return consumer
 
     @property
     def job(self) -> Job:
@@ -156,7 +163,7 @@ class Consumer:
         return b"".join(self)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a payload that is an Arrow IPC stream, as they arrive.
+        """Yield the batches of a payload that is an Arrow IPC stream, as they arrive; they consume the payload.
 
         Raises:
             PimpError: As for `receive`, also after the last batch, because the job may still fail or its checksum may
@@ -170,8 +177,9 @@ class Consumer:
             raise PimpError("bytes are left behind the end of the stream of Arrow", "violation", "CORRUPT")
 
     def arrow_schema(self) -> pa.Schema:
-        """Return the schema of a payload that is an Arrow IPC stream. The bytes read for it are not returned again."""
-        with pa.ipc.open_stream(_Reader(self)) as reader:
+        """Return the schema of a payload that is an Arrow IPC stream, without consuming any of it."""
+        ahead = Consumer(self._job, **asdict(self._options), position=self.position)
+        with pa.ipc.open_stream(_Reader(ahead)) as reader:
             return reader.schema
 
     def save(self, path: PathLike, *, progress: Callable[[int], object] | None = None) -> int:

@@ -178,7 +178,7 @@ class Trigger:
     202 b'page 7'
     """
 
-    __slots__ = ("_gate", "_pool", "_run", "_sender", "_workers")
+    __slots__ = ("_gate", "_lock", "_pool", "_run", "_sender", "_workers")
 
     def __init__(
         self,
@@ -205,6 +205,7 @@ class Trigger:
         Job("https://buffer.example/", **reach)
         self._workers = workers
         self._gate = Gate(Job, allowed_hosts=allowed_hosts, token=token, max_body=max_body, queue=queue, reach=reach)
+        self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
     def handle(
@@ -214,9 +215,11 @@ class Trigger:
         found = self._gate.check(method, content_type, authorization, body)
         if isinstance(found, Answer):
             return found
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="penstock-trigger")
-        self._pool.submit(self._work, found)
+        # Servers may call this from several threads, and all jobs share the one pool that `workers` limits.
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="penstock-trigger")
+            self._pool.submit(self._work, found)
         return accepted(found.job.id)
 
     def run(self, request: bytes | Mapping[str, object]) -> None:
@@ -302,9 +305,12 @@ class Trigger:
 
     def close(self) -> None:
         """Wait until the running and waiting jobs have ended."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        while True:
+            with self._lock:
+                pool, self._pool = self._pool, None
+            if pool is None:
+                return
+            pool.shutdown()
 
     def __enter__(self) -> Self:
         """Return the trigger itself."""

@@ -60,16 +60,16 @@ class Reason:
 
     def error(self, kind: ErrorKind = "io") -> PipeStreamError:
         """Return an exception with this reason."""
-        return PipeStreamError(self.message, self.code, self.name, kind)
+        return PipeStreamError(self.message, kind, self.code, self.name)
 
 
 def late(what: str) -> PipeStreamError:
     """Return the exception for a wait that has timed out."""
     code = ErrorCode.IDLE_TIMEOUT
-    return PipeStreamError(f"{what} within the time-out", code, f"PIPESTREAM_{code.name}", "deadline")
+    return PipeStreamError(f"{what} within the time-out", "deadline", code, f"PIPESTREAM_{code.name}")
 
 
 def misuse(message: str) -> PipeStreamError:
     """Return the exception for a mistake of the caller."""
     code = ErrorCode.INTERNAL_ERROR
-    return PipeStreamError(message, code, f"PIPESTREAM_{code.name}", "misuse")
+    return PipeStreamError(message, "misuse", code, f"PIPESTREAM_{code.name}")

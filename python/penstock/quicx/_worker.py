@@ -11,11 +11,11 @@ from typing import NoReturn, Self, TypeVar
 
 from penstock import _core
 from penstock._backoff import pauses
-from penstock.errors import QuicxError
+from penstock.errors import Error, QuicxError
 from penstock.quicx._options import DEFAULT_ADDRESS, PathLike, ReachOptions
 from penstock.quicx._spool import Spool, content_of
 
-__all__ = ["Task", "TaskFailed", "Worker", "function_for", "reason_of"]
+__all__ = ["Task", "TaskFailed", "Worker", "check_not_stopped", "function_for", "reason_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +39,21 @@ class Task:
     """The payload, or a reference to it in a spool."""
 
 
-class TaskFailed(Exception):
+class TaskFailed(Error):
     """An exception that a function raises to fail its task; its text is the reason, unchanged.
 
     >>> str(TaskFailed("no such address"))
     'no such address'
     """
+
+    def __new__(cls, reason: str = "") -> Self:
+        """Return an error of the kind "application"."""
+        return super().__new__(cls, reason, "application")
+
+    def __init__(self, reason: str = "") -> None:
+        """Make an error with the reason of the failure."""
+        super().__init__(reason, "application")
+        self.args = (reason,)
 
 
 class Worker:
@@ -161,10 +170,12 @@ class Worker:
         """Connect, and run tasks in the background until `close`.
 
         Raises:
-            QuicxError: If the daemon cannot be reached, no function is registered, or the worker runs already.
+            QuicxError: If the daemon cannot be reached, no function is registered, or the worker runs already or was
+                stopped.
         """
         if self._thread is not None:
             raise QuicxError("the worker runs already", "misuse")
+        check_not_stopped(self._stop.is_set())
         native = self._connect()
         self._thread = Thread(target=self._run_kept, args=(native,), name="penstock-worker", daemon=True)
         self._thread.start()
@@ -173,12 +184,17 @@ class Worker:
         """Run tasks until `stop` is called, for example by a signal handler; then finish those that are running.
 
         Raises:
-            QuicxError: If the daemon cannot be reached at the start, or, without ``retry``, the connection is lost.
+            QuicxError: If the daemon cannot be reached at the start, or, without ``retry``, the connection is lost. Of
+                kind "misuse" if the worker was stopped before.
         """
+        check_not_stopped(self._stop.is_set())
         self._run(self._connect())
 
     def stop(self) -> None:
-        """Accept no more tasks, and let `run` return when the running ones are finished; do not wait for that."""
+        """Accept no more tasks, and let `run` return when the running ones are finished; do not wait for that.
+
+        A worker that was stopped or closed cannot be started again: make another one.
+        """
         self._stop.set()
 
     def close(self) -> None:
@@ -328,6 +344,12 @@ class Worker:
 def _call(function: _Function, payload: bytes) -> None:
     """Run a function, here or in a process of the pool; its result is dropped, so it need not be picklable."""
     function(payload)
+
+
+def check_not_stopped(stopped: bool) -> None:
+    """Raise an error if a worker that is started was stopped before: it would end without running any task."""
+    if stopped:
+        raise QuicxError("the worker was stopped, so it cannot be started again: make another one", "misuse")
 
 
 def function_for(functions: Mapping[str, _Any], type: str) -> _Any:  # noqa: A002

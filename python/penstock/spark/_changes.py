@@ -167,4 +167,4 @@ def _load(receipts: EarlierReceipts, key: str | None) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, Malformed) as error:
-        raise SparkError(f"the receipt {key}.json cannot be read: {error}") from error
+        raise SparkError(f"the receipt {key}.json cannot be read: {error}", "io") from error

@@ -72,7 +72,7 @@ def staged_receipts(options: "Dehydrate") -> StagedReceipts:
             _prepare(earlier, options)
         return StagedReceipts(options.receipts, options.storage)
     except DocumentsError as error:
-        raise SparkError(error.message) from error
+        raise SparkError(error.message, error.kind) from error
 
 
 def _prepare(earlier: EarlierReceipts, options: "Dehydrate") -> None:
@@ -81,7 +81,7 @@ def _prepare(earlier: EarlierReceipts, options: "Dehydrate") -> None:
         earlier.prepare()
     except OSError as error:
         why = error.strerror or error
-        raise SparkError(f"earlier receipts cannot be found in {options.previous}: {why}") from error
+        raise SparkError(f"earlier receipts cannot be found in {options.previous}: {why}", "io") from error
 
 
 def _earlier(options: "Dehydrate") -> EarlierReceipts | None:
@@ -113,7 +113,7 @@ class Attempt:
         if self._sink is not None:
             self._sink.stop()
         if isinstance(error, PipeStreamError):
-            raise SparkError(self._account(error)) from error
+            raise SparkError(self._account(error), "io") from error
 
     def rows(self, documents: Iterator["Found"]) -> Iterator[pa.RecordBatch]:
         """Send documents while earlier ones are still being received; yield rows in the order of the documents."""

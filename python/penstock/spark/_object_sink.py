@@ -34,7 +34,7 @@ class ObjectSink:
             self._server = Server(sink=uri, storage=storage, state_dir=self._state.name, limits=limits)
         except PipeStreamError as error:
             self._state.cleanup()
-            raise SparkError(str(error)) from error
+            raise SparkError(str(error), "io") from error
 
     def connect(self) -> Session:
         """Open a session with the server."""
@@ -47,7 +47,7 @@ class ObjectSink:
             session._authority = None
         except PipeStreamError as error:
             self.stop()
-            raise SparkError(f"no session with the sink {self._uri}: {error}") from error
+            raise SparkError(f"no session with the sink {self._uri}: {error}", "io") from error
         return session
 
     def finish(self, session: str | None) -> None:
@@ -60,7 +60,7 @@ class ObjectSink:
         try:
             found = (Place.open(self._uri, self._storage) / session / "entities.jsonl").info()
         except OSError as error:
-            raise SparkError(f"the sink {self._uri} does not answer: {error}") from error
+            raise SparkError(f"the sink {self._uri} does not answer: {error}", "io") from error
         if found.type != FileType.File:
             why = "its list could not be closed; the log says why"
             raise SparkError(f"the session {session} in {self._uri}: {why}")

@@ -32,9 +32,9 @@ _FLAGS = {"true": True, "false": False}
 class Options:
     """The options of a user; their names are case-insensitive, as in Spark.
 
-    >>> options = Options({"Address": "sink:4433", "ignoreExtra": "true"}, "sink")
-    >>> options.target(), options.flag("ignoreExtra"), options.positive("inFlight", 7)
-    ('sink:4433', True, 7)
+    >>> options = Options({"Address": "sink:4433", "ignoreExtra": "true", "types": "ocr, pdf"}, "sink")
+    >>> options.target(), options.flag("ignoreExtra"), options.positive("inFlight", 7), options.names("types")
+    ('sink:4433', True, 7, ['ocr', 'pdf'])
     >>> options.finish()
     """
 
@@ -110,6 +110,16 @@ class Options:
         if given not in choices:
             raise self.error(name, f"must be {' or '.join(choices)}, not {given!r}")
         return given
+
+    def names(self, name: str) -> list[str] | None:
+        """Read names separated by commas, with or without spaces; return ``None`` if the option was not given."""
+        given = self.text(name)
+        if given is None:
+            return None
+        names = [each.strip() for each in given.split(",") if each.strip()]
+        if not names:
+            raise self.error(name, f"names nothing: {given!r}")
+        return names
 
     def file(self, name: str) -> str | None:
         """Read a local path and make it absolute, because executors do not share the driver's working directory."""

@@ -95,7 +95,8 @@ class Peer:
         except (PipeStreamError, OSError) as error:
             raise SparkError(
                 f"no session with the sink {self.address}: {error}. Does a server run there (`penstock pipestream "
-                "serve`), can every executor reach it over UDP, and do both ends trust each other's certificates?"
+                "serve`), can every executor reach it over UDP, and do both ends trust each other's certificates?",
+                "io",
             ) from error
 
     def _header_key(self) -> str | None:

@@ -75,7 +75,8 @@ class _Document:
         except DocumentsError as error:
             raise SparkError(
                 f"the rows of {self._name} are not complete or not in the order in which dehydrate gave them: {error}; "
-                "after a shuffle, rehydrate needs order_by"
+                "after a shuffle, rehydrate needs order_by",
+                "io",
             ) from error
         root = composite.root
         row = {

@@ -26,6 +26,7 @@ from penstock._columns import column
 from penstock._folders import list_documents
 from penstock._places import Place, check_storage, is_uri
 from penstock.errors import SparkError
+from penstock.spark._partitions import own_partition
 from penstock.spark._paths import from_option, to_column
 
 if TYPE_CHECKING:
@@ -92,10 +93,11 @@ class DocumentsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition."""
-        if not isinstance(partition, DocumentsPartition):
-            raise TypeError(f"not a partition of this source: {partition!r}")
-        for start in range(0, len(partition.files), _BATCH_ROWS):
-            files = partition.files[start : start + _BATCH_ROWS]
+        own = own_partition(partition, DocumentsPartition)
+        if own is None:
+            return
+        for start in range(0, len(own.files), _BATCH_ROWS):
+            files = own.files[start : start + _BATCH_ROWS]
             columns = [column([getattr(file, field.name) for file in files], field.type) for field in ARROW_SCHEMA]
             yield pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 

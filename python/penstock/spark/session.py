@@ -94,7 +94,7 @@ def local_session(
             SparkContext(conf=conf, gateway=_gateway(conf, stderr))
         except PySparkException as error:
             where = f", see {log}" if log is not None else ""
-            raise SparkError(f"Spark did not start on {java.path} (Java {java.major}){where}: {error}") from error
+            raise SparkError(f"Spark did not start on {java.path} (Java {java.major}){where}: {error}", "io") from error
     spark = SparkSession.builder.getOrCreate()
     from penstock.spark import register
 

@@ -215,9 +215,10 @@ def _transport(target: str, trust: Mapping[str, Any] | None) -> RpcTransport:
             raise VgiError(f"{target!r} is not tcp:HOST:PORT", "misuse")
         tls = _core.VgiTls.client(host, **trust) if trust else None
         try:
-            return UnixTransport(socket.create_connection((host, int(port))), tls)
+            connection = socket.create_connection((host, int(port)))
         except OSError as error:
             raise VgiError(f"{place}:{port}: {error.strerror or error}: is its server running?", "io") from error
+        return UnixTransport(connection, tls)
     command = shlex.split(target)
     try:
         return SubprocessTransport(command)

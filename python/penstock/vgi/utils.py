@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_typ
 
 import pyarrow as pa
 
+from penstock.errors import Error
 from penstock.vgi._annotations import ArrowType, Codec, Transient, codec, wire_type
 
 __all__ = [
@@ -25,8 +26,17 @@ __all__ = [
 ]
 
 
-class IPCError(Exception):
+class IPCError(Error):
     """Arrow IPC that cannot be read, or a batch with invalid buffers."""
+
+    def __new__(cls, message: str = "") -> Self:
+        """Return an error of the kind "malformed"."""
+        return super().__new__(cls, message, "malformed")
+
+    def __init__(self, message: str = "") -> None:
+        """Make an error that says what cannot be read."""
+        super().__init__(message, "malformed")
+        self.args = (message,)
 
 
 class IpcValidation(Enum):

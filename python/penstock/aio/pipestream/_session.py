@@ -345,9 +345,12 @@ class Session(SessionState):
             while self._events:
                 yield self._events.popleft()
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout) as limit:
                     fields, lost = await result(futures().events(self._native, _EVENTS_AT_ONCE))
             except TimeoutError:
+                # The session may have ended with a deadline of its own.
+                if not limit.expired():
+                    raise
                 return
             if lost:
                 self._events.append(LostEvents(lost))

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import LumberjackError, SparkError
 from penstock.lumberjack import Position, SpoolReader
 from penstock.spark._options import Options
+from penstock.spark._partitions import own_partition
 from penstock.spark.lumberjack.source import SPOOL_OPTIONS, Columns, LumberjackPartition, Shares, read_spool
 
 __all__ = ["LumberjackReader"]
@@ -36,11 +37,10 @@ class LumberjackReader(DataSourceReader):
         try:
             tasks = self.shares.divide(self.spool, Position(), None)
         except LumberjackError as error:
-            raise SparkError(f"{self.spool!r} cannot be read: {error}") from error
+            raise SparkError(f"{self.spool!r} cannot be read: {error}", "io") from error
         return [LumberjackPartition(self.spool, pieces, self.columns) for pieces in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the events of a partition."""
-        if not isinstance(partition, LumberjackPartition):
-            raise TypeError(f"not a partition of this source: {partition!r}")
-        return partition.read()
+        own = own_partition(partition, LumberjackPartition)
+        return iter(()) if own is None else own.read()

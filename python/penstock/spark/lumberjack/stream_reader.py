@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.errors import LumberjackError, SparkError
+from penstock.errors import Error, LumberjackError, SparkError
 from penstock.lumberjack import Position, Spool, SpoolReader
 from penstock.spark._admission import budget, default_limit, read_limits
 from penstock.spark._options import Options
@@ -203,6 +203,8 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             for offset in committed_offsets(self.checkpoint):
                 if spool is not None and offset.get("spool") == spool.id:
                     self._commit(SpoolOffset.of(offset).position)
+        except Error:
+            raise
         except (OSError, ValueError) as error:
             # Nothing is lost: senders repeat events that are not acknowledged, and the spool drops duplicates.
             _LOG.warning("the checkpoint %s cannot be read: %s", self.checkpoint, error)
@@ -211,4 +213,4 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         try:
             return work()
         except LumberjackError as error:
-            raise SparkError(f"the spool cannot be followed: {error}") from error
+            raise SparkError(f"the spool cannot be followed: {error}", "io") from error

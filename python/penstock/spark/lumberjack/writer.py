@@ -124,7 +124,7 @@ class Shipping:
                 sender.flush()
                 return Shipped(sender.acknowledged)
         except LumberjackError as error:
-            raise SparkError(f"{', '.join(self.hosts)} did not take the rows: {error}") from error
+            raise SparkError(f"{', '.join(self.hosts)} did not take the rows: {error}", "io") from error
 
     def _events(self, batch: pa.RecordBatch) -> Iterator[object]:
         for row in rows_of(batch):

@@ -28,7 +28,7 @@ def read_job(options: Options, *, writes: bool) -> Job:
         SparkError: The URL is invalid or not allowed, or the writeKey is missing.
     """
     options.check_together("cert", "cert_key")
-    hosts = options.text("allowed_hosts")
+    hosts = options.names("allowed_hosts")
     key = options.text("key")
     if key is None and (file := options.file("key_file")) is not None:
         try:
@@ -48,12 +48,12 @@ def read_job(options: Options, *, writes: bool) -> Job:
             system_ca=options.flag("system_ca"),
             cert=options.file("cert"),
             cert_key=options.file("cert_key"),
-            allowed_hosts=None if hosts is None else [host.strip() for host in hosts.split(",")],
+            allowed_hosts=hosts,
         )
         # The URL is checked here so that an invalid one raises an error on the driver.
         _ = job.url
     except PimpError as error:
-        raise SparkError(f"the pimp {options.what}: {error}") from error
+        raise SparkError(f"the pimp {options.what}: {error}", "io") from error
     return job.with_key(job.key)
 
 

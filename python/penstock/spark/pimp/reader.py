@@ -50,14 +50,15 @@ class PimpReader(DataSourceReader):
     @classmethod
     def schema_of(cls, given: dict[str, str]) -> StructType:
         """Return the columns of a job: those of its Arrow stream, else ``value``."""
+        named = cls.of(given, StructType()).job
         try:
-            job = _parts(cls.of(given, StructType()).job)[0]
+            job = _parts(named)[0]
             consumer = job.consumer()
             kind = _essence(consumer.metadata)
             if kind == _ARROW:
                 return from_arrow_schema(consumer.arrow_schema())
         except PimpError as error:
-            raise SparkError(f"the pimp source cannot read {given.get('path')}: {error}") from error
+            raise SparkError(f"the pimp source cannot read {named.url}: {error}", "io") from error
         return StructType([StructField(_VALUE, StringType() if kind in _LINES else BinaryType())])
 
     def partitions(self) -> list[PimpPartition]:
@@ -65,7 +66,7 @@ class PimpReader(DataSourceReader):
         try:
             return [PimpPartition(job) for job in _parts(self.job)]
         except PimpError as error:
-            raise SparkError(f"{self.job!r} cannot be read: {error}") from error
+            raise SparkError(f"{self.job!r} cannot be read: {error}", "io") from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a job."""
@@ -96,7 +97,7 @@ def _parts(job: Job) -> list[Job]:
         try:
             part._url = str(json.loads(line)["url"])
         except (ValueError, LookupError, TypeError) as error:
-            raise SparkError(f"{job!r} lists what is no job: {error}") from error
+            raise SparkError(f"{job!r} lists what is no job: {error}", "malformed") from error
         # The list is untrusted input, and the keys must not be sent to another buffer.
         if part.url.removesuffix(part.id) != job.url.removesuffix(job.id):
             raise SparkError(f"{job!r} lists a job of another buffer")

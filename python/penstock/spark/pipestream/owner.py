@@ -92,7 +92,8 @@ def of_stream(secret: str | None, checkpoint: str | None) -> Ownership:
     except OSError as error:
         raise SparkError(
             f"the pipestream sink cannot keep the secret of a stream's transactions: {error}. Set the option "
-            f"transactionSecret or transactionSecretFile, or {_ENVIRONMENT} on the driver"
+            f"transactionSecret or transactionSecretFile, or {_ENVIRONMENT} on the driver",
+            "io",
         ) from error
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import PipeStreamError, SparkError
 from penstock.spark._options import Options
+from penstock.spark._partitions import own_partition
 from penstock.spark.pipestream.source import PipeStreamPartition, Source, read_options, read_sink, weight_of
 
 __all__ = ["PipeStreamReader"]
@@ -50,14 +51,13 @@ class PipeStreamReader(DataSourceReader):
                 for piece in source.pieces(session, max_bytes=size, names=None if names is None else names[session])
             ]
         except PipeStreamError as error:
-            raise SparkError(f"{source.sink!r} cannot be read: {error}") from error
+            raise SparkError(f"{source.sink!r} cannot be read: {error}", "io") from error
         return source.partitions(pieces, count)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition."""
-        if not isinstance(partition, PipeStreamPartition):
-            raise TypeError(f"not a partition of this source: {partition!r}")
-        return partition.read()
+        own = own_partition(partition, PipeStreamPartition)
+        return iter(()) if own is None else own.read()
 
 
 def _named_by(folder: Path) -> dict[str, set[str]]:
@@ -71,7 +71,7 @@ def _named_by(folder: Path) -> dict[str, set[str]]:
             for part in receipt["parts"]:
                 _add(names, part)
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise SparkError(f"{file} is no receipt: {error}") from error
+            raise SparkError(f"{file} is no receipt: {error}", "malformed") from error
     return names
 
 

@@ -121,7 +121,9 @@ class RowSink:
                 totals = sender.finish()
                 _check(session, sender)
         except PipeStreamError as error:
-            raise SparkError(self._lost(session, error)) from error
+            raise SparkError(self._lost(session, error), error.kind) from error
+        except SparkError:
+            raise
         except ValueError as error:
             raise SparkError(f"the rows cannot be sent to {self.peer.address}: {error}") from error
         if totals["left_out"]:
@@ -162,7 +164,8 @@ class RowSink:
             except _CommittedBefore as error:
                 if not again:
                     raise SparkError(
-                        f"{error}. The rows of this job are not stored: if they are to be, run it under another name"
+                        f"{error}. The rows of this job are not stored: if they are to be, run it under another name",
+                        "io",
                     ) from error
                 _LOG.warning("the transaction %s was committed by an earlier attempt, whose rows stay", transaction)
                 return

@@ -80,7 +80,9 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         else:
             sink, is_folder = read_sink(options)
         if delete and not is_folder:
-            raise options.error("deleteAfterCommit", "is for a folder: whoever reads from a server cannot delete")
+            raise options.error(
+                "deleteAfterCommit", "is for a folder or a store's URI: a reader of a server cannot delete"
+            )
         max_rows, max_bytes = read_limits(options)
         options.finish()
         return cls(Source(sink, wanted), listen, max_rows=max_rows, max_bytes=max_bytes, delete=delete)
@@ -219,4 +221,4 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         try:
             return work()
         except PipeStreamError as error:
-            raise SparkError(f"{self.source.sink!r} cannot be followed: {error}") from error
+            raise SparkError(f"{self.source.sink!r} cannot be followed: {error}", "io") from error

@@ -46,7 +46,7 @@ class QuicxDataSource(DataSource):
         spoolAbove: The size, in bytes, above which a payload is written to the spool; 3072 by default.
 
     Options of the stream:
-        types: The types of tasks to accept, separated by commas without spaces; by default all.
+        types: The types of tasks to accept, separated by commas; by default all.
         maxRowsPerTrigger: How many tasks the driver holds at once, and therefore the most in a micro-batch; 1000 by
             default, 65,535 at most.
         maxBytesPerTrigger: The most bytes of payload in a micro-batch; by default there is no limit.

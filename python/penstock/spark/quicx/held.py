@@ -86,7 +86,7 @@ class Held:
                     break
             else:
                 return
-        raise SparkError(f"no tasks can be taken from {self._where()}: {problem}") from problem
+        raise SparkError(f"no tasks can be taken from {self._where()}: {problem}", "io") from problem
 
     def _ours(self, task: Task) -> Task:
         """Return the task; raise if its type was not requested, because a daemon without SUBSCRIBE sends any type."""
@@ -115,7 +115,7 @@ class Held:
             ) as monitor:
                 return monitor.stats(_ANSWER).queue_depth
         except QuicxError as error:
-            raise SparkError(f"{self._where()} does not answer: {error}") from error
+            raise SparkError(f"{self._where()} does not answer: {error}", "io") from error
 
     def plan(self, end: int) -> None:
         """Record that the tasks before a number are in a micro-batch."""

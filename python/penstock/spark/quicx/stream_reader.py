@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.errors import SparkError
+from penstock.errors import Error, SparkError
 from penstock.spark._admission import budget, default_limit
 from penstock.spark._options import Options
 from penstock.spark.lumberjack.checkpoint import committed_offsets
@@ -80,11 +80,10 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = TASK_COLUMNS.names
         if any(name not in known or schema[name].dataType != TASK_COLUMNS[name].dataType for name in names):
             raise SparkError(f"the quicx source has the columns {TASK_COLUMNS.simpleString()}, no others")
-        types = tuple(name for name in (options.text("types") or "").split(",") if name)
         reader = cls(
             Taking(
                 read_reach(options),
-                types,
+                tuple(options.names("types") or ()),
                 options.within("maxRowsPerTrigger", 1, _MOST) or 1_000,
                 options.positive("retry", 60),
                 *read_spool(options),
@@ -165,6 +164,8 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for offset in committed_offsets(self.checkpoint) if self.checkpoint is not None else ():
                 if offset.get("run") == self._run:
                     self._commit(TaskOffset.of(offset))
+        except Error:
+            raise
         except (OSError, ValueError) as error:
             _LOG.warning(
                 "the checkpoint %s cannot be read, so tasks that are done come again: %s", self.checkpoint, error

@@ -204,7 +204,7 @@ class _Connection:
                     break
             else:
                 return []
-        raise SparkError(f"{self._where()} did not take the tasks: {problem}") from problem
+        raise SparkError(f"{self._where()} did not take the tasks: {problem}", "io") from problem
 
     def _where(self) -> str:
         return str(self._options.reach.socket or self._options.reach.address)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock import _core
+from penstock.errors import VgiError
 from penstock.vgi.log import Message
 from penstock.vgi.rpc._access import Watch, watching
 from penstock.vgi.rpc._batches import AnnotatedBatch, OutputCollector, fit
@@ -107,6 +108,8 @@ class Invocation:
             self.before_answer()
         try:
             self.call.reply(value)
+        except VgiError:
+            raise
         except (TypeError, ValueError, OverflowError) as error:
             # A plain value of another type than the method declares: nothing of the answer was written yet.
             self.failed("method", error)

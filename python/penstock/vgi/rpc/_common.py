@@ -7,10 +7,11 @@ from datetime import datetime
 from enum import Enum
 from http.cookies import SimpleCookie
 from types import MappingProxyType
-from typing import Any, Final, NewType, Protocol
+from typing import Any, Final, NewType, Protocol, Self
 
 import pyarrow as pa
 
+from penstock.errors import Error
 from penstock.vgi.log import Level, Message
 from penstock.vgi.metadata import REQUEST_VERSION
 
@@ -38,7 +39,7 @@ HookToken = NewType("HookToken", object)
 """The value that a hook returns at the start of a call and receives back at its end."""
 
 
-class RpcError(Exception):
+class RpcError(Error):
     """A failed call: the method raised, the connection failed, or the peer violated the protocol.
 
     ```python
@@ -49,6 +50,10 @@ class RpcError(Exception):
     ```
     """
 
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Return an error of the kind "application": code raised in another process."""
+        return super().__new__(cls, "", "application")
+
     def __init__(self, error_type: str, error_message: str, remote_traceback: str, *, request_id: str = "") -> None:
         """Create the error.
 
@@ -58,7 +63,8 @@ class RpcError(Exception):
             remote_traceback: The remote traceback, or "".
             request_id: The ID of the call, or "".
         """
-        super().__init__(f"{error_type}: {error_message}")
+        super().__init__(f"{error_type}: {error_message}", "application", error_type)
+        self.args = (self.message,)
         self.error_type = error_type
         """The class name of the remote exception, for example ``ValueError``."""
         self.error_message = error_message
@@ -77,8 +83,17 @@ def _rpc_error(kind: type[RpcError], error_type: str, message: str, traceback: s
     return kind(error_type, message, traceback, request_id=request_id)
 
 
-class VersionError(Exception):
+class VersionError(Error):
     """A request without a version, or with another version than "1" (vgi-rpc, section 13)."""
+
+    def __new__(cls, message: str = "") -> Self:
+        """Return an error of the kind "violation"."""
+        return super().__new__(cls, message, "violation")
+
+    def __init__(self, message: str = "") -> None:
+        """Make an error that says which version the request has."""
+        super().__init__(message, "violation")
+        self.args = (message,)
 
 
 class MethodType(Enum):
