@@ -1,12 +1,33 @@
 """A server over HTTP goes on, whatever its authorization server sends and its own functions raise."""
 
+import http.client
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from shelf import running_shelf
 
+from penstock.vgi import AuthContext, CallContext, OAuthResourceMetadata, RpcError, RpcServer, http_connect
+from penstock.vgi.http import HttpServer, bearer_authenticate_static
 from penstock.vgi.http._fetch import FetchError, fetch_json
+from penstock.vgi.http._pkce import BrowserLogin
+
+THREADS = 8
+"""The threads of an HttpServer: one call more finds out whether each failed call has ended one."""
+
+
+class Service(Protocol):
+    def who(self) -> str: ...
+    def leave(self) -> None: ...
+
+
+class ServiceImpl:
+    def who(self, ctx: CallContext) -> str:
+        return str(ctx.auth.principal)
+
+    def leave(self) -> None:
+        raise SystemExit(3)
+
 
 GARBAGE = {
     "status": b"no HTTP at all\r\n\r\n",
@@ -38,3 +59,51 @@ def test_an_answer_that_is_no_document_is_an_error_of_fetching(raw: bytes) -> No
 def test_an_address_that_is_no_url_is_an_error_of_fetching() -> None:
     with pytest.raises(FetchError, match="no URL"):
         fetch_json("http://[")
+
+
+def get(running: HttpServer, path: str) -> int:
+    """Open a page as a browser does."""
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Accept": "text/html"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def refuse(_request: object) -> AuthContext:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("path", ["/vgi", "/vgi/_oauth/callback"])
+def test_a_page_that_fails_is_a_500_and_ends_no_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    def fail(self: BrowserLogin, request: object) -> None:  # noqa: ARG001
+        raise RuntimeError("the login is broken")
+
+    monkeypatch.setattr(BrowserLogin, "send", fail)
+    monkeypatch.setattr(BrowserLogin, "callback", fail)
+    metadata = OAuthResourceMetadata("https://api.example", ("http://127.0.0.1:9",), client_id="app")
+    authenticate = bearer_authenticate_static(tokens={"s3cret": AuthContext("key", True, "alice")})
+    server = RpcServer(Service, ServiceImpl())
+    with HttpServer(server, authenticate=authenticate, oauth_resource_metadata=metadata) as running:
+        assert [get(running, path) for _ in range(THREADS)] == [500] * THREADS
+        with http_connect(Service, running.url, headers={"Authorization": "Bearer s3cret"}) as service:
+            assert service.who() == "alice"
+    assert "the login is broken" in caplog.text
+
+
+def test_a_method_or_an_authenticator_that_exits_ends_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        HttpServer(RpcServer(Service, ServiceImpl())) as running,
+        http_connect(Service, running.url) as service,
+    ):
+        for _ in range(THREADS):
+            with pytest.raises(RpcError) as raised:
+                service.leave()
+            assert raised.value.error_type == "SystemExit"
+        assert service.who() == "None"
+    with HttpServer(RpcServer(Service, ServiceImpl()), authenticate=refuse) as running:
+        assert [get(running, "/vgi") for _ in range(THREADS + 1)] == [500] * (THREADS + 1)
+    assert "a call could not be answered" in caplog.text
