@@ -1,5 +1,6 @@
 """A server over HTTP goes on, whatever its authorization server sends and its own functions raise."""
 
+import base64
 import http.client
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -107,3 +108,17 @@ def test_a_method_or_an_authenticator_that_exits_ends_no_thread(caplog: pytest.L
     with HttpServer(RpcServer(Service, ServiceImpl()), authenticate=refuse) as running:
         assert [get(running, "/vgi") for _ in range(THREADS + 1)] == [500] * (THREADS + 1)
     assert "a call could not be answered" in caplog.text
+
+
+ENDLESS = "x." + base64.urlsafe_b64encode(b'{"exp": Infinity}').decode() + ".x"
+
+
+@pytest.mark.parametrize("name", ["access_token", "id_token"])
+def test_a_token_that_lasts_infinitely_is_kept_for_an_hour(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    answer = {name: ENDLESS, "expires_in": float("inf")}
+    monkeypatch.setattr("penstock.vgi.http._pkce.fetch_json", lambda _url, _form: answer)
+    metadata = OAuthResourceMetadata(
+        "https://api.example", ("https://login.example",), client_id="app", use_id_token_as_bearer=name == "id_token"
+    )
+    login = BrowserLogin(metadata, "/vgi", b"k" * 16)
+    assert login._token("https://login.example/token", "a-code", "a-verifier") == (ENDLESS, 3600)

@@ -13,6 +13,7 @@ import hmac
 import html
 import json
 import logging
+import math
 import secrets
 import threading
 import time
@@ -141,7 +142,8 @@ class BrowserLogin:
         if not isinstance(token, str) or not token:
             raise ValueError(f"the answer has no {wanted}")
         seconds = _left(token) if wanted == "id_token" else said.get("expires_in")
-        return token, int(seconds) if isinstance(seconds, int | float) and seconds > 0 else _TOKEN_SECONDS
+        # Python's JSON has Infinity, which cannot be an int.
+        return token, int(seconds) if isinstance(seconds, int | float) and 0 < seconds < math.inf else _TOKEN_SECONDS
 
     def _seal(self, session: dict[str, Any]) -> str:
         body = json.dumps(session).encode()
@@ -198,5 +200,5 @@ def _left(token: str) -> int | None:
         part = token.split(".")[1]
         said = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         return int(said["exp"]) - int(time.time())
-    except (IndexError, ValueError, KeyError, TypeError):
+    except (IndexError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
