@@ -2,15 +2,26 @@
 
 import base64
 import http.client
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import pytest
 from shelf import running_shelf
 
-from penstock.vgi import AuthContext, CallContext, OAuthResourceMetadata, RpcError, RpcServer, http_connect
-from penstock.vgi.http import HttpServer, bearer_authenticate_static
+from penstock.vgi import (
+    AuthContext,
+    CallContext,
+    OAuthResourceMetadata,
+    RpcError,
+    RpcServer,
+    http_connect,
+    jwt_authenticate,
+)
+from penstock.vgi.http import HttpServer, Request, bearer_authenticate_static
 from penstock.vgi.http._fetch import FetchError, fetch_json
+from penstock.vgi.http._jwt import _Keys
 from penstock.vgi.http._pkce import BrowserLogin
 
 THREADS = 8
@@ -122,3 +133,78 @@ def test_a_token_that_lasts_infinitely_is_kept_for_an_hour(monkeypatch: pytest.M
     )
     login = BrowserLogin(metadata, "/vgi", b"k" * 16)
     assert login._token("https://login.example/token", "a-code", "a-verifier") == (ENDLESS, 3600)
+
+
+def test_keys_that_cannot_be_fetched_are_not_fetched_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fetch(url: str) -> dict[str, Any]:
+        asked.append(url)
+        raise FetchError("the issuer is away")
+
+    monkeypatch.setattr("penstock.vgi.http._jwt.fetch_json", fetch)
+    authenticate = jwt_authenticate(issuer="https://login.example", audience="calculator")
+    request = Request("POST", "/vgi/who", "", [("Authorization", "Bearer a.b.c")], "127.0.0.1")
+    for _ in range(3):
+        with pytest.raises(FetchError, match="the issuer is away"):
+            authenticate(request)
+    assert len(asked) == 1
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 5)
+    with pytest.raises(FetchError, match="the issuer is away"):
+        authenticate(request)
+    assert len(asked) == 2
+
+
+def test_keys_that_cannot_be_read_are_an_error_of_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.vgi.http._jwt.fetch_json", lambda _url: {"keys": [{"kty": "RSA"}]})
+    at = "https://login.example/keys"
+    authenticate = jwt_authenticate(issuer="https://login.example", audience="calculator", jwks_uri=at)
+    with pytest.raises(FetchError, match="cannot be read"):
+        authenticate(Request("POST", "/vgi/who", "", [("Authorization", "Bearer a.b.c")], "127.0.0.1"))
+
+
+def test_a_token_with_a_known_key_does_not_wait_for_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched, entered, go_on = [False], threading.Event(), threading.Event()
+
+    def fetch(_url: str) -> dict[str, Any]:
+        if fetched[0]:
+            entered.set()
+            assert go_on.wait(30)
+        fetched[0] = True
+        return {}
+
+    monkeypatch.setattr("penstock.vgi.http._jwt.fetch_json", fetch)
+    keys = _Keys("https://login.example", "https://login.example/keys", lambda _said: object())
+    known = keys.get()
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 11)
+    other = threading.Thread(target=keys.get, args=(known,))
+    other.start()
+    try:
+        assert entered.wait(30)
+        assert keys.get() is known
+    finally:
+        go_on.set()
+        other.join()
+    assert keys.get() is not known
+
+
+def test_a_login_pauses_from_the_end_of_a_failed_request_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    now = [time.monotonic()]
+
+    def fetch(url: str) -> dict[str, Any]:
+        asked.append(url)
+        now[0] += 10
+        raise FetchError("no answer within 10 s")
+
+    monkeypatch.setattr("penstock.vgi.http._pkce.fetch_json", fetch)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    metadata = OAuthResourceMetadata("https://api.example", ("https://login.example",), client_id="app")
+    login = BrowserLogin(metadata, "/vgi", b"k" * 16)
+    assert [login._discover() for _ in range(3)] == [None] * 3
+    assert len(asked) == 1
+    now[0] += 10
+    assert login._discover() is None
+    assert len(asked) == 2

@@ -117,13 +117,15 @@ class BrowserLogin:
         """Return the authorization endpoint and the token endpoint, fetched once; None if they are unknown."""
         with self._lock:
             if self._endpoints is None and (not self._asked or time.monotonic() - self._asked >= _AGAIN):
-                self._asked = time.monotonic()
                 issuer = self._metadata.authorization_servers[0].rstrip("/")
                 try:
                     said = fetch_json(f"{issuer}/.well-known/openid-configuration")
                     self._endpoints = (str(said["authorization_endpoint"]), str(said["token_endpoint"]))
                 except (FetchError, KeyError) as error:
                     _log.warning("browsers cannot log in: %s", error)
+                finally:
+                    # From the end on: a request to a server that does not answer lasts as long as the pause.
+                    self._asked = time.monotonic()
             return self._endpoints
 
     def _token(self, endpoint: str, code: str, verifier: str) -> tuple[str, int]:
