@@ -125,6 +125,7 @@ def test_an_exchange_reads_lines_of_json_or_arrow(vgi: Callable[..., Said], targ
     assert b"line 2" in vgi(*scale, given=b'{"value": 1.0}\n[1]\n', status=2).stderr
     odd = vgi(*scale, given=b'{"value": 1.0}\n{"value": "x"}\n', status=1)
     assert b"does not fit those before it" in odd.stderr
+    assert b"does not fit Arrow" in vgi(*scale, given=b'{"value": %d}\n' % (2**70), status=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,7 @@ def test_an_exchange_reads_lines_of_json_or_arrow(vgi: Callable[..., Said], targ
         (("call", SOCKET, "add"), 1, "add() needs a: double"),
         (("call", SOCKET, "add", "a=1", "c=1"), 1, "no parameter c; it takes a, b"),
         (("call", SOCKET, "add", "a=text"), 1, "a is double"),
+        (("call", SOCKET, "count", f"n={2**70}"), 1, "n is int64: Python int too large"),
         (("call", SOCKET, "add", "a"), 2, "'a' is not NAME=VALUE"),
         (("call", SOCKET, "boom", "text=no"), 1, "ValueError: no"),
         (("describe", "/no/such/worker"), 1, "'/no/such/worker' cannot be started"),
