@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -350,3 +350,34 @@ def test_files_are_as_good_as_descriptors(tmp_path: Path) -> None:
     with (tmp_path / "answers").open("rb") as answers:
         for _ in range(2):
             assert pa.ipc.open_stream(answers).read_all().to_pydict() == {"result": [3.0]}
+
+
+def finish(stream: Any) -> None:
+    assert len(list(stream)) == 2
+
+
+def cancel(stream: Any) -> None:
+    stream.cancel()
+
+
+def close(stream: Any) -> None:
+    with stream:
+        stream.tick()
+
+
+@pytest.mark.parametrize("end", [finish, cancel, close])
+def test_a_header_can_be_read_after_the_end_of_its_stream(service: Any, end: Callable[[Any], None]) -> None:
+    stream = service.count_with(n=2)
+    end(stream)
+    assert stream.header == About(2)
+    assert stream.typed_header(About).rows == 2
+    with pytest.raises(RpcError, match="closed"):
+        stream.tick()
+
+
+def test_a_stream_that_was_not_opened_has_no_header_after_its_error(service: Any) -> None:
+    stream = service.count_with(n=-1)
+    with pytest.raises(RpcError, match="n is negative"):
+        stream.tick()
+    with pytest.raises(RpcError, match="closed"):
+        _ = stream.header

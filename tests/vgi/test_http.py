@@ -109,6 +109,9 @@ def test_a_service_is_called_as_over_a_pipe(service: Any) -> None:
     assert stream.header == About(1)
     assert not hasattr(stream, "tick")
     assert len(list(stream)) == 1
+    stream = service.count_with(n=1)
+    assert len(list(stream)) == 1
+    assert stream.header == About(1)
     with service.scale(factor=2.0) as stream:
         # Other calls may be made meanwhile, and ints are cast as over a pipe.
         assert stream.exchange(values(1.0)).batch.to_pydict() == {"value": [2.0]}
