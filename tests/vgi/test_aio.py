@@ -252,6 +252,32 @@ def test_who_leaves_a_connection_does_not_wait_for_what_it_gave_up(
         web.close()
 
 
+@pytest.mark.parametrize("way", ["http", "pipe"])
+def test_a_stream_that_is_left_is_not_cancelled_for_the_call_of_another_task(
+    events: dict[str, threading.Event], way: str
+) -> None:
+    async def use(opened: Any) -> None:
+        async with opened as meeting:
+            async with await meeting.held():
+                other = asyncio.create_task(meeting.hold())
+                assert await asyncio.to_thread(events["entered"].wait, WAIT)
+            # The call of the other task still runs, and leaving the stream did not wait for it.
+            assert not other.done()
+            events["go on"].set()
+            assert await other == 7
+            assert await meeting.hold() == 7
+
+    async def main() -> None:
+        if way == "pipe":
+            await use(aio.serve_pipe(Meeting, MeetingImpl()))
+            return
+        with HttpServer(RpcServer(Meeting, MeetingImpl())) as running:
+            await use(aio.http_connect(Meeting, running.url))
+
+    run(main)
+    assert not events["cancelled"].is_set()
+
+
 def test_a_cancelled_task_cancels_its_stream(events: dict[str, threading.Event]) -> None:
     events["go on"].set()
 

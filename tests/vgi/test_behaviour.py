@@ -4,21 +4,28 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
-from worker import About, Color, Point, Service, ServiceImpl
+from worker import VALUES, About, Color, Point, Service, ServiceImpl
 
 from penstock.tls import write_certificates
 from penstock.vgi import (
     AnnotatedBatch,
+    CallContext,
+    ExchangeState,
+    Level,
     Message,
+    OutputCollector,
     PipeTransport,
+    ProducerState,
     RpcError,
     RpcServer,
+    Stream,
     WorkerPool,
     connect,
     introspect,
@@ -350,3 +357,81 @@ def test_files_are_as_good_as_descriptors(tmp_path: Path) -> None:
     with (tmp_path / "answers").open("rb") as answers:
         for _ in range(2):
             assert pa.ipc.open_stream(answers).read_all().to_pydict() == {"result": [3.0]}
+
+
+def finish(stream: Any) -> None:
+    assert len(list(stream)) == 2
+
+
+def cancel(stream: Any) -> None:
+    stream.cancel()
+
+
+def close(stream: Any) -> None:
+    with stream:
+        stream.tick()
+
+
+@pytest.mark.parametrize("end", [finish, cancel, close])
+def test_a_header_can_be_read_after_the_end_of_its_stream(service: Any, end: Callable[[Any], None]) -> None:
+    stream = service.count_with(n=2)
+    end(stream)
+    assert stream.header == About(2)
+    assert stream.typed_header(About).rows == 2
+    with pytest.raises(RpcError, match="closed"):
+        stream.tick()
+
+
+def test_a_stream_that_was_not_opened_has_no_header_after_its_error(service: Any) -> None:
+    stream = service.count_with(n=-1)
+    with pytest.raises(RpcError, match="n is negative"):
+        stream.tick()
+    with pytest.raises(RpcError, match="closed"):
+        _ = stream.header
+
+
+@dataclass
+class Late(ProducerState):
+    left: int
+
+    def produce(self, out: OutputCollector, ctx: CallContext) -> None:  # noqa: ARG002
+        out.client_log(Level.INFO, f"{self.left} left")
+        out.emit_pydict({"value": [float(self.left)]})
+        self.left -= 1
+        if self.left == 0:
+            raise ValueError("after its batch")
+
+
+@dataclass
+class Twice(ExchangeState):
+    def exchange(self, input: AnnotatedBatch, out: OutputCollector, ctx: CallContext) -> None:  # noqa: A002, ARG002
+        out.emit(input.batch)
+        out.emit(input.batch)
+
+
+class Failing(Protocol):
+    def late(self, n: int) -> Stream[Late]: ...
+    def twice(self) -> Stream[Twice]: ...
+
+
+class FailingImpl:
+    def late(self, n: int) -> Stream[Late]:
+        return Stream(output_schema=VALUES, state=Late(n))
+
+    def twice(self) -> Stream[Twice]:
+        return Stream(output_schema=VALUES, state=Twice(), input_schema=VALUES)
+
+
+@pytest.mark.parametrize("serve", [serve_pipe, serve_unix_pipe], ids=["pipe", "unix"])
+def test_a_step_that_fails_after_its_batch_answers_with_the_error_alone(serve: Any) -> None:
+    logs: list[Message] = []
+    with serve(Failing, FailingImpl(), on_log=logs.append) as service:
+        stream = service.late(n=2)
+        assert stream.tick().batch.to_pydict() == {"value": [2.0]}
+        with pytest.raises(RpcError, match="after its batch"):
+            stream.tick()
+        stream = service.twice()
+        with pytest.raises(RpcError, match="only one data batch"):
+            stream.exchange(values(1.0))
+    # Its messages arrive nevertheless.
+    assert [each.message for each in logs] == ["2 left", "1 left"]

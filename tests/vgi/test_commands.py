@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -17,8 +18,18 @@ from worker import Service, ServiceImpl
 
 from penstock import cli
 from penstock.tls import write_certificates
-from penstock.vgi import RpcServer
-from penstock.vgi.rpc import serve_unix
+from penstock.vgi import (
+    AnnotatedBatch,
+    ExternalLocationConfig,
+    RpcServer,
+    http_connect,
+    make_sync_client,
+    run_server,
+)
+from penstock.vgi._loading import load_server
+from penstock.vgi.file import FileStorage
+from penstock.vgi.rpc import HookToken, serve_unix
+from penstock.vgi.utils import IpcValidation
 
 HERE = Path(__file__).parent
 PENSTOCK = [sys.executable, "-m", "penstock", "vgi"]
@@ -114,6 +125,7 @@ def test_an_exchange_reads_lines_of_json_or_arrow(vgi: Callable[..., Said], targ
     assert b"line 2" in vgi(*scale, given=b'{"value": 1.0}\n[1]\n', status=2).stderr
     odd = vgi(*scale, given=b'{"value": 1.0}\n{"value": "x"}\n', status=1)
     assert b"does not fit those before it" in odd.stderr
+    assert b"does not fit Arrow" in vgi(*scale, given=b'{"value": %d}\n' % (2**70), status=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -123,6 +135,7 @@ def test_an_exchange_reads_lines_of_json_or_arrow(vgi: Callable[..., Said], targ
         (("call", SOCKET, "add"), 1, "add() needs a: double"),
         (("call", SOCKET, "add", "a=1", "c=1"), 1, "no parameter c; it takes a, b"),
         (("call", SOCKET, "add", "a=text"), 1, "a is double"),
+        (("call", SOCKET, "count", f"n={2**70}"), 1, "n is int64: Python int too large"),
         (("call", SOCKET, "add", "a"), 2, "'a' is not NAME=VALUE"),
         (("call", SOCKET, "boom", "text=no"), 1, "ValueError: no"),
         (("describe", "/no/such/worker"), 1, "'/no/such/worker' cannot be started"),
@@ -184,3 +197,49 @@ def test_a_worker_of_ones_own_serves_where_its_flags_say(vgi: Callable[..., Said
         assert rows(vgi("call", f"http://127.0.0.1:{said.removeprefix('PORT:')}", "add", "a=1", "b=2")) == [
             {"result": 3.0}
         ]
+
+
+class Seen:
+    """A hook that keeps the names of the called methods."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_dispatch_start(self, info: Any, auth: Any, metadata: Any) -> HookToken:  # noqa: ARG002
+        self.names.append(info.name)
+        return HookToken(None)
+
+    def on_dispatch_end(self, token: HookToken, info: Any, error: BaseException | None, stats: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("way", ["run_server", "load_server"])
+def test_the_flags_of_a_command_leave_the_rest_of_a_server_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    config = ExternalLocationConfig(FileStorage(tmp_path), 4_000)
+    kept: dict[str, Any] = {"server_id": "mine", "server_version": "1", "protocol_version": "2"}
+    kept["ipc_validation"] = IpcValidation.STANDARD
+    server = RpcServer(Service, ServiceImpl(), external_location=config, **kept)
+    seen = Seen()
+    server.hooks.append(seen)
+    served: list[RpcServer] = []
+    if way == "run_server":
+        monkeypatch.setattr(sys, "argv", ["worker", "--describe", "--dialect", "0.10"])
+        monkeypatch.setattr("penstock.vgi.rpc._run.serve_stdio", served.append)
+        run_server(server)
+    else:
+        module = ModuleType("a_service_of_the_tests")
+        module.server = server  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        served.append(load_server(f"{module.__name__}:server", describe=True, dialect="0.10"))
+    (made,) = served
+    assert (made.describe_enabled, made.dialect) == (True, "0.10")
+    assert {name: getattr(made, name) for name in kept} == kept
+    assert made.external_config is config
+    # The server itself is as it was.
+    assert (server.describe_enabled, server.dialect) == (False, "spec")
+    with http_connect(Service, client=make_sync_client(made)) as service:
+        service.scale(factor=1.0).exchange(AnnotatedBatch.from_pydict({"value": [1.0] * 1_000}))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert set(seen.names) == {"scale"}

@@ -10,6 +10,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -108,6 +109,9 @@ def test_a_service_is_called_as_over_a_pipe(service: Any) -> None:
     assert stream.header == About(1)
     assert not hasattr(stream, "tick")
     assert len(list(stream)) == 1
+    stream = service.count_with(n=1)
+    assert len(list(stream)) == 1
+    assert stream.header == About(1)
     with service.scale(factor=2.0) as stream:
         # Other calls may be made meanwhile, and ints are cast as over a pipe.
         assert stream.exchange(values(1.0)).batch.to_pydict() == {"value": [2.0]}
@@ -305,6 +309,21 @@ def test_a_token_of_the_dialect_0_10_belongs_to_its_caller() -> None:
     content = body({"value": 1.0}, {TOKEN["0.10"]: said(answer)[1][TOKEN["0.10"]]}, VALUES)
     assert post("/scale/exchange", content, "alice")[0] == 200
     assert post("/scale/exchange", content, "bob")[0] == 400
+
+
+@pytest.mark.parametrize(
+    "expires",
+    [
+        datetime(2030, 1, 2, 3, 4, 5),
+        datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC),
+        datetime(2030, 1, 2, 5, 4, 5, 999_999, tzinfo=timezone(timedelta(hours=2))),
+    ],
+)
+def test_a_cookie_expires_at_a_time_in_gmt(expires: datetime) -> None:
+    context = CallContext(AuthContext.anonymous(), lambda _message: None)
+    context.set_cookie_headers = []
+    context.set_cookie("name", "dave", expires=expires, http_only=False)
+    assert context.set_cookie_headers == ["name=dave; expires=Wed, 02 Jan 2030 03:04:05 GMT"]
 
 
 @pytest.mark.parametrize("dialect", ["spec", "0.10"])

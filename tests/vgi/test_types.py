@@ -7,7 +7,17 @@ from typing import Annotated, Any, NewType, Protocol
 import pyarrow as pa
 import pytest
 
-from penstock.vgi import ArrowSerializableDataclass, ArrowType, IPCError, Stream, StreamState, Transient, rpc_methods
+from penstock.vgi import (
+    ArrowSerializableDataclass,
+    ArrowType,
+    IPCError,
+    RpcError,
+    Stream,
+    StreamState,
+    Transient,
+    rpc_methods,
+    serve_pipe,
+)
 from penstock.vgi.log import Level, Message
 
 
@@ -143,3 +153,32 @@ def test_an_error_says_all_that_section_8_has() -> None:
     frame = said.extra["frames"][-1]
     assert frame["function"] == "test_an_error_says_all_that_section_8_has"
     assert frame["code"].startswith("raise ValueError")
+
+
+class Numbers(Protocol):
+    def echo(self, numbers: list[int]) -> list[int]: ...
+    def large(self) -> list[int]: ...
+    def place(self, point: Point) -> None: ...
+
+
+class NumbersImpl:
+    def echo(self, numbers: list[int]) -> list[int]:
+        return numbers
+
+    def large(self) -> list[int]:
+        return [2**70]
+
+    def place(self, point: Point) -> None:
+        pass
+
+
+def test_an_int_that_is_too_large_for_its_type_is_a_type_error() -> None:
+    with serve_pipe(Numbers, NumbersImpl()) as numbers:
+        with pytest.raises(TypeError, match="'numbers' cannot be list"):
+            numbers.echo(numbers=[2**70])
+        with pytest.raises(TypeError, match="Point does not fit"):
+            numbers.place(point=Point(1.0, 2**70))
+        with pytest.raises(RpcError, match="'result' cannot be list") as raised:
+            numbers.large()
+        assert numbers.echo(numbers=[1]) == [1]
+    assert raised.value.error_type == "TypeError"

@@ -35,15 +35,7 @@ def load_server(name: str, *, describe: bool, dialect: str | None) -> RpcServer:
     if inspect.isclass(found) or inspect.isfunction(found):
         found = found()
     if isinstance(found, RpcServer):
-        return RpcServer(
-            found.protocol,
-            found.implementation,
-            server_id=found.server_id,
-            server_version=found.server_version,
-            protocol_version=found.protocol_version,
-            enable_describe=describe or found.describe_enabled,
-            dialect=dialect or found.dialect,
-        )
+        return found.with_options(enable_describe=describe, dialect=dialect)
     return RpcServer(_protocol_of(found, module), found, enable_describe=describe, dialect=dialect)
 
 

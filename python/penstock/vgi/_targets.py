@@ -106,8 +106,9 @@ def _batch(given: Mapping[str, Any] | pa.RecordBatch, schema: pa.Schema | None) 
         return given
     try:
         return pa.RecordBatch.from_pylist([dict(given)], schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise VgiError(f"a row of the input does not fit those before it: {error}", "misuse") from error
+    except (pa.ArrowTypeError, ValueError, OverflowError) as error:
+        those = "Arrow" if schema is None else "those before it"
+        raise VgiError(f"a row of the input does not fit {those}: {error}", "misuse") from error
 
 
 def _core_method(about: MethodDescription) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def _fitting(field: pa.Field, value: Any) -> Any:
         value = str(value)
     try:
         array = pa.array([value], field.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowTypeError, ValueError, OverflowError) as error:
         raise VgiError(f"{field.name} is {field.type}: {error}", "misuse") from error
     return array[0].as_py() if simple(field.type) else array
 

@@ -256,7 +256,7 @@ class ArrowSerializableDataclass:
         schema, row = self.ARROW_SCHEMA, self._to_row(self)
         try:
             arrays = [pa.array([row[field.name]], field.type) for field in schema]
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowTypeError, OverflowError, ValueError) as error:
             raise TypeError(f"{type(self).__name__} does not fit its Arrow schema: {error}") from error
         if not arrays:
             # A batch without columns would otherwise have no row.

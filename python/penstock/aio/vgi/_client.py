@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -70,6 +71,7 @@ class AsyncStreamSession:
         """Wrap a session; the streaming methods of proxies do this."""
         self._lane = lane
         self._session = session
+        self._running: set[Future[Any]] = set()
 
     async def __aenter__(self) -> Self:
         """Return this session."""
@@ -78,10 +80,14 @@ class AsyncStreamSession:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Close the session; cancel it if the task is cancelled, or a call of the connection still runs."""
-        if isinstance(exc_val, asyncio.CancelledError) or self._lane.busy:
-            # Do not wait for it here: the next call of the connection does.
+        """Close the session; cancel it if the task is cancelled, or a call of the session still runs."""
+        # If anything still runs, do not wait for it here: the next call of the connection does.
+        if isinstance(exc_val, asyncio.CancelledError) or self._running:
             self._lane.begin(self._session.cancel)
+        elif self._lane.busy:
+            # Another call runs, or waits for its turn. On a pipe or a socket it ends this stream when it begins; over
+            # HTTP there is nothing to end.
+            self._lane.begin(self._session.close)
         else:
             await self.close()
 
@@ -96,20 +102,20 @@ class AsyncStreamSession:
 
     async def header(self) -> object | None:
         """Return the header, which precedes all batches; None for a stream that declares none."""
-        return await self._lane.run(lambda: self._session.header)
+        return await self._run(lambda: self._session.header)
 
     async def typed_header(self, header_type: type[H]) -> H:
         """Return the header; raise TypeError if it is missing or not an instance of ``header_type``."""
-        return await self._lane.run(self._session.typed_header, header_type)
+        return await self._run(self._session.typed_header, header_type)
 
     async def tick(self) -> vgi.AnnotatedBatch | None:
         """Return the next batch of a producer; None after the last one."""
         # A future cannot raise StopIteration.
-        return await self._lane.run(lambda: next(iter(self._session), None))
+        return await self._run(lambda: next(iter(self._session), None))
 
     async def exchange(self, input: vgi.AnnotatedBatch) -> vgi.AnnotatedBatch:  # noqa: A002
         """Send a batch and return the answer."""
-        return await self._lane.run(self._session.exchange, input)
+        return await self._run(self._session.exchange, input)
 
     async def cancel(self) -> None:
         """Cancel the stream; the server calls ``on_cancel`` of the stream's state."""
@@ -118,6 +124,14 @@ class AsyncStreamSession:
     async def close(self) -> None:
         """End the stream."""
         await self._lane.run(self._session.close)
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run a call of this stream and return its result."""
+        future = self._lane.begin(function, *arguments)
+        self._running.add(future)
+        # This callback runs before that of the task, which therefore finds no call that has ended.
+        future.add_done_callback(self._running.discard)
+        return await asyncio.wrap_future(future)
 
 
 class _Proxy:

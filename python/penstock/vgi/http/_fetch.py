@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
@@ -52,7 +53,10 @@ def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any
     Raises:
         FetchError: If the document cannot be fetched; the message contains nothing of the form.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise FetchError(f"{url!r} is no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FetchError(f"{url!r} is no URL of http:// or https://")
     if parts.scheme == "http" and parts.hostname not in _HERE:
@@ -74,11 +78,14 @@ def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any
         raise
     except (URLError, OSError) as error:
         raise FetchError(f"{url}: {getattr(error, 'reason', error)}") from None
+    except (HTTPException, ValueError) as error:
+        # The answer is not HTTP, or it redirects to something that is no URL.
+        raise FetchError(f"{url}: the answer cannot be read: {type(error).__name__}") from None
     if len(body) > _BYTES:
         raise FetchError(f"{url}: the answer has more than {_BYTES} bytes")
     try:
         said = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise FetchError(f"{url}: the answer is no JSON") from None
     if not isinstance(said, dict):
         raise FetchError(f"{url}: the answer is no object of JSON")

@@ -10,9 +10,12 @@ from penstock.vgi.http._options import CoreOptions
 from penstock.vgi.http._pkce import CALLBACK, LOGOUT, BrowserLogin, Page
 from penstock.vgi.rpc._common import AuthContext
 
-__all__ = ["Gate"]
+__all__ = ["FAILED", "Gate"]
 
 _log = logging.getLogger("vgi_rpc.http")
+
+FAILED = "the server failed; its log says why"
+"""The message of an answer with status 500 that no method made."""
 
 
 class Gate:
@@ -45,22 +48,27 @@ class Gate:
 
     def let_in(self, call: "_core.VgiHttpCall", request: Request) -> AuthContext | None:
         """Return the caller; None if the call has been answered, with a page or with a rejection."""
-        if call.page == "own":
+        try:
+            if call.page != "own":
+                return self._admitted(call, request)
             status, headers, body = self._pages[call.path](request)
             call.respond(status, headers, body)
-            return None
+        except Exception:  # noqa: BLE001 -- a broken authenticator, page or login must not stop the server
+            _log.exception("a caller could be neither let in nor rejected: %s %s", call.http_method, call.path)
+            if not call.done:
+                call.error(500, FAILED)
+        return None
+
+    def _admitted(self, call: "_core.VgiHttpCall", request: Request) -> AuthContext | None:
         try:
             auth = AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
-            if not isinstance(auth, AuthContext):
-                raise TypeError(f"authenticate gave a {type(auth).__name__}, and no AuthContext")
-            return auth
         except (ValueError, PermissionError) as error:
             _log.warning("a caller at %s was not let in: %s", call.remote, error)
             self._turn_away(call, request, error)
-        except Exception:  # noqa: BLE001 -- a broken authenticator must not stop the server
-            _log.exception("authenticate failed: %s %s", call.http_method, call.path)
-            call.error(500, "the server failed; its log says why")
-        return None
+            return None
+        if not isinstance(auth, AuthContext):
+            raise TypeError(f"authenticate gave a {type(auth).__name__}, and no AuthContext")
+        return auth
 
     def _turn_away(self, call: "_core.VgiHttpCall", request: Request, error: Exception) -> None:
         if self._on_failure is not None:

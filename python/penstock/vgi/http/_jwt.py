@@ -20,6 +20,11 @@ _AGE = 3600.0
 """Seconds after which keys are fetched again, so that a withdrawn key becomes invalid."""
 _AGAIN = 10.0
 """The least seconds between two fetches because of unknown keys, which limits the cost of made-up key IDs."""
+_PAUSE = 5.0
+"""Seconds after a failed fetch within which tokens that need another one fail without it.
+
+A fetch from an issuer that does not answer lasts 10 seconds, for which all tokens that need one wait.
+"""
 
 
 class _Keys:
@@ -28,19 +33,40 @@ class _Keys:
     def __init__(self, issuer: str, uri: str | None, read: Callable[[Any], Any]) -> None:
         self._issuer, self._uri, self._read = issuer, uri, read
         self._lock = threading.Lock()
-        self._keys: Any = None
-        self._at = 0.0
+        self._kept: tuple[Any, float] | None = None
+        """The keys, and when they were fetched."""
+        self._failed: tuple[str, float] | None = None
+        """The reason why the last fetch failed, and when; None if it succeeded."""
 
     def get(self, older_than: Any = None) -> Any:
-        """Return the keys; with ``older_than``, fetch them again unless that was done recently."""
+        """Return the keys; with ``older_than``, fetch them again unless that was done recently.
+
+        Raises:
+            FetchError: If the keys cannot be fetched, or could not be fetched within the last seconds.
+        """
+        # Tokens with known keys do not wait for a fetch.
+        kept = self._kept
+        if older_than is None and kept is not None and time.monotonic() - kept[1] < _AGE:
+            return kept[0]
         # One thread fetches, and others wait for its result.
         with self._lock:
-            age = time.monotonic() - self._at
-            unknown = older_than is not None and self._keys is older_than and age >= _AGAIN
-            if self._keys is None or age >= _AGE or unknown:
-                self._keys = self._fetch()
-                self._at = time.monotonic()
-            return self._keys
+            if self._kept is not None:
+                keys, at = self._kept
+                age = time.monotonic() - at
+                if age < _AGE and not (older_than is keys and age >= _AGAIN):
+                    return keys
+            return self._renewed()
+
+    def _renewed(self) -> Any:
+        if self._failed is not None and time.monotonic() - self._failed[1] < _PAUSE:
+            raise FetchError(f"{self._failed[0]} (not tried again yet)")
+        try:
+            keys = self._fetch()
+        except Exception as error:
+            self._failed = (str(error), time.monotonic())
+            raise
+        self._kept, self._failed = (keys, time.monotonic()), None
+        return keys
 
     def _fetch(self) -> Any:
         if self._uri is None:
@@ -49,7 +75,12 @@ class _Keys:
             if not isinstance(uri, str):
                 raise FetchError(f"{self._issuer}: its configuration has no jwks_uri")
             self._uri = uri
-        return self._read(fetch_json(self._uri))
+        said = fetch_json(self._uri)
+        try:
+            return self._read(said)
+        except Exception as error:
+            # The library raises errors of several classes.
+            raise FetchError(f"{self._uri}: the keys cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _joserfc() -> tuple[Any, Any, Any, Any]:
@@ -74,8 +105,8 @@ def jwt_authenticate(
     """Return an authenticator for bearer tokens that are JWTs of an issuer for an audience.
 
     The issuer's keys are fetched for the first token and kept for an hour. They are fetched again for a token with an
-    unknown key, at most every 10 seconds. Signatures may be RS, PS and ES with 256, 384 or 512 bits, and EdDSA. The
-    claims ``exp``, ``nbf`` and ``iat`` are checked if a token has them.
+    unknown key, at most every 10 seconds, and not within 5 seconds after a failed fetch. Signatures may be RS, PS and
+    ES with 256, 384 or 512 bits, and EdDSA. The claims ``exp``, ``nbf`` and ``iat`` are checked if a token has them.
 
     Args:
         issuer: The accepted issuer, or several.

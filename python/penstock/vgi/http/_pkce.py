@@ -13,6 +13,7 @@ import hmac
 import html
 import json
 import logging
+import math
 import secrets
 import threading
 import time
@@ -116,13 +117,15 @@ class BrowserLogin:
         """Return the authorization endpoint and the token endpoint, fetched once; None if they are unknown."""
         with self._lock:
             if self._endpoints is None and (not self._asked or time.monotonic() - self._asked >= _AGAIN):
-                self._asked = time.monotonic()
                 issuer = self._metadata.authorization_servers[0].rstrip("/")
                 try:
                     said = fetch_json(f"{issuer}/.well-known/openid-configuration")
                     self._endpoints = (str(said["authorization_endpoint"]), str(said["token_endpoint"]))
                 except (FetchError, KeyError) as error:
                     _log.warning("browsers cannot log in: %s", error)
+                finally:
+                    # From the end on: a request to a server that does not answer lasts as long as the pause.
+                    self._asked = time.monotonic()
             return self._endpoints
 
     def _token(self, endpoint: str, code: str, verifier: str) -> tuple[str, int]:
@@ -141,7 +144,8 @@ class BrowserLogin:
         if not isinstance(token, str) or not token:
             raise ValueError(f"the answer has no {wanted}")
         seconds = _left(token) if wanted == "id_token" else said.get("expires_in")
-        return token, int(seconds) if isinstance(seconds, int | float) and seconds > 0 else _TOKEN_SECONDS
+        # Python's JSON has Infinity, which cannot be an int.
+        return token, int(seconds) if isinstance(seconds, int | float) and 0 < seconds < math.inf else _TOKEN_SECONDS
 
     def _seal(self, session: dict[str, Any]) -> str:
         body = json.dumps(session).encode()
@@ -198,5 +202,5 @@ def _left(token: str) -> int | None:
         part = token.split(".")[1]
         said = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         return int(said["exp"]) - int(time.time())
-    except (IndexError, ValueError, KeyError, TypeError):
+    except (IndexError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

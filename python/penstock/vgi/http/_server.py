@@ -1,6 +1,8 @@
 """Servers over HTTP: the core's own, and WSGI and ASGI applications for other web servers."""
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -10,11 +12,14 @@ from typing import Any, Self, Unpack
 
 from penstock import _core
 from penstock.vgi.http._calls import HttpCalls
-from penstock.vgi.http._gate import Gate
+from penstock.vgi.http._gate import FAILED, Gate
 from penstock.vgi.http._options import HttpOptions, core_options
+from penstock.vgi.rpc._calls import fail
 from penstock.vgi.rpc._server import RpcServer
 
 __all__ = ["HttpServer", "WsgiApp", "make_asgi_app", "make_wsgi_app", "serve_http"]
+
+_log = logging.getLogger("vgi_rpc.http")
 
 _THREADS = 8
 """The number of threads that run calls in ``serve_http``."""
@@ -212,7 +217,11 @@ class HttpServer:
 
     def _work(self) -> None:
         while (call := self._listener.next()) is not None:
-            self._app.calls.handle(call)
+            try:
+                self._app.calls.handle(call)
+            except BaseException as error:  # noqa: BLE001 -- also sys.exit() must not end the thread
+                _log.exception("a call could not be answered: %s %s", call.http_method, call.path)
+                _answer_failed(call, error)
 
     def wait(self) -> None:
         """Wait until the server is closed."""
@@ -232,6 +241,15 @@ class HttpServer:
     ) -> None:
         """Close the server."""
         self.close()
+
+
+def _answer_failed(call: "_core.VgiHttpCall", error: BaseException) -> None:
+    """Answer a call with status 500 in whatever state an exception has left it."""
+    # A method that has been found fails; before that, the call has no method yet.
+    for answer in (lambda: call.error(500, FAILED), lambda: fail(call, "method", error)):
+        with contextlib.suppress(Exception):
+            if not call.done:
+                answer()
 
 
 def serve_http(

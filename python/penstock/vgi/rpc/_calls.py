@@ -1,6 +1,6 @@
 """The execution of calls on the server: methods, streams and log messages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -197,13 +197,14 @@ class PipeCalls:
             try:
                 step(stream.state, given, out, ctx)
             except Exception as error:  # noqa: BLE001 -- every exception of a method goes to its caller
-                self._say(call, out)
+                # An input has one answer: a batch of the failed step would hide the error until the next input.
+                self._say(call, [entry for entry in out.entries if isinstance(entry, Message)])
                 invocation.failed("method", error)
                 return
             if watch is not None:
                 watch.stepped(given, out)
             try:
-                self._say(call, out)
+                self._say(call, out.entries)
             except RpcError as error:
                 # The external storage failed: nothing of the batch was written.
                 invocation.failed("method", error)
@@ -217,8 +218,8 @@ class PipeCalls:
             self._cancel(stream.state, invocation)
 
     @staticmethod
-    def _say(call: "_core.VgiCall", out: OutputCollector) -> None:
-        for entry in out.entries:
+    def _say(call: "_core.VgiCall", entries: Sequence[Message | AnnotatedBatch]) -> None:
+        for entry in entries:
             if isinstance(entry, Message):
                 call.log(entry.level.value, entry.message, entry.extra_json())
             else:

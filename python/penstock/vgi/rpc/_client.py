@@ -88,6 +88,9 @@ class Session:
         self._caller = caller
         self._header_type = header_type
         self._header: object | None = None
+        # It arrived when the stream was opened, and can be read after its end.
+        opened = header_type is not None and not isinstance(stream, _Failed)
+        self._header_batch: pa.RecordBatch | None = stream.header() if opened else None
         self._validation = ipc_validation
         self._closed = False
 
@@ -111,12 +114,19 @@ class Session:
 
     @property
     def header(self) -> object | None:
-        """The header, which precedes all batches; None for a stream that declares none."""
+        """The header, which precedes all batches; None for a stream that declares none.
+
+        It can also be read after the end of the stream.
+        """
         if self._header is None and self._header_type is not None:
-            self._check_open()
-            with self._use("the header"):
-                batch = self._stream.header()
+            batch = self._header_batch
+            if batch is None:
+                # The stream could not be opened: this raises why.
+                self._check_open()
+                with self._use("the header"):
+                    batch = self._stream.header()
             self._header = None if batch is None else self._header_type.deserialize_from_batch(batch)
+            self._header_batch = None
         return self._header
 
     def typed_header(self, header_type: type[H]) -> H:

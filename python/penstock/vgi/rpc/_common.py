@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from http.cookies import SimpleCookie
 from types import MappingProxyType
@@ -306,7 +306,7 @@ class CallContext:
         Args:
             name: The name.
             value: The value.
-            expires: The time at which the cookie expires, in UTC.
+            expires: The time at which the cookie expires; a time without a zone is in UTC.
             max_age: The lifetime in seconds, which takes precedence over ``expires``.
             domain: The domain; by default the host that was called.
             path: The path; by default that of the request.
@@ -321,7 +321,7 @@ class CallContext:
         morsel: SimpleCookie = SimpleCookie()
         morsel[name] = value
         attributes: Mapping[str, Any] = {
-            "expires": expires and expires.strftime("%a, %d %b %Y %H:%M:%S GMT"),
+            "expires": None if expires is None else _http_date(expires),
             "max-age": max_age,
             "domain": domain,
             "path": path,
@@ -352,6 +352,14 @@ class CallContext:
         if self.set_cookie_headers is None:
             raise RuntimeError("cookies can be set only in a unary method that is called over HTTP")
         self.set_cookie_headers.append(header)
+
+
+def _http_date(when: datetime) -> str:
+    """Return a time as HTTP has it, in English and in GMT; a time without a zone is in UTC."""
+    from email.utils import format_datetime
+
+    known = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    return format_datetime(known, usegmt=True)
 
 
 class _Merging(logging.LoggerAdapter[logging.Logger]):

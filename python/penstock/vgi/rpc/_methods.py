@@ -45,7 +45,7 @@ class _Column:
             if self.to_wire is not None:
                 value = self.to_wire(value)
             return value if self.plain else pa.array([value], self.arrow)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, AttributeError, KeyError, ValueError) as error:
+        except (pa.ArrowTypeError, AttributeError, KeyError, OverflowError, ValueError) as error:
             raise TypeError(f"{self.name!r} cannot be {self.arrow}: {error}") from error
 
     def decode(self, value: Any) -> Any:

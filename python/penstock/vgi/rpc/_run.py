@@ -33,7 +33,7 @@ def run_server(protocol_or_server: "type | RpcServer", implementation: object | 
             raise TypeError("an RpcServer has its implementation already")
         server = protocol_or_server
         if options.describe or options.dialect:
-            server = _again(server, options.describe, options.dialect)
+            server = server.with_options(enable_describe=options.describe, dialect=options.dialect)
     elif implementation is None:
         raise TypeError("run_server(protocol, implementation): the implementation is missing")
     else:
@@ -75,22 +75,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--access-log", metavar="PATH", help="append a line of JSON for each call")
     parser.add_argument("--dialect", choices=("spec", "0.10"), help="by default that of PENSTOCK_VGI_DIALECT")
     return parser
-
-
-def _again(server: RpcServer, describe: bool, dialect: str | None) -> RpcServer:
-    """Return a copy of the server with the options of the command line."""
-    made = RpcServer(
-        server.protocol,
-        server.implementation,
-        server_id=server.server_id,
-        server_version=server.server_version,
-        protocol_version=server.protocol_version,
-        enable_describe=describe or server.describe_enabled,
-        ipc_validation=server.ipc_validation,
-        dialect=dialect or server.dialect,
-    )
-    made.hooks = server.hooks
-    return made
 
 
 def log_accesses(path: "str | os.PathLike[str]") -> None:

@@ -1,12 +1,13 @@
 """The server of a service."""
 
+import copy
 import inspect
 import os
 import secrets
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from penstock import _core
 from penstock.vgi._external import core_external
@@ -113,6 +114,26 @@ class RpcServer:
         self._lock = threading.Lock()
         self._core: tuple[int, _core.VgiProtocol, _core.VgiServer] | None = None
         self._calls: weakref.WeakKeyDictionary[object, PipeCalls] = weakref.WeakKeyDictionary()
+
+    def with_options(self, *, enable_describe: bool = False, dialect: str | None = None) -> Self:
+        """Return a copy of this server with other options. The copy has everything else, the hooks included.
+
+        Args:
+            enable_describe: Whether the copy answers ``__describe__`` even if this server does not.
+            dialect: The dialect of the copy; by default that of this server.
+
+        Raises:
+            ValueError: If the dialect is unknown.
+        """
+        made = copy.copy(self)
+        made._describe = self._describe or enable_describe
+        made.dialect = check_dialect(dialect or self.dialect)
+        made.hooks = list(self.hooks)
+        # The core's server has the options in it, and so have its connections.
+        made._lock = threading.Lock()
+        made._core = None
+        made._calls = weakref.WeakKeyDictionary()
+        return made
 
     @property
     def core(self) -> "_core.VgiServer":
