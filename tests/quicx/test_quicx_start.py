@@ -70,7 +70,7 @@ def test_a_pidfile_is_one_daemons_at_a_time_and_goes_with_its_own(start, tmp_pat
     command = [sys.executable, "-m", "penstock", "quicx", "start", "--listen", "127.0.0.1:0", "--pidfile", "pid"]
     second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 1
-    assert f"pid: the process {first.pid} runs and has this pidfile" in second.stderr
+    assert f"pid: pidfile is in use by process {first.pid}" in second.stderr
     assert path.read_text() == f"{first.pid}\n"
     # One that was killed has it no more.
     first.kill()
