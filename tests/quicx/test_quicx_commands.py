@@ -104,10 +104,10 @@ def test_purge_forgets_the_dead_and_removes_old_payloads_alone(start, quicx, tmp
         (spool / "notes.txt").touch()
         for old in (*large[:2], spool / "notes.txt"):
             os.utime(old, (0, 0))
-        assert quicx("dead", "purge", "--spool", str(spool), *to).out == "3 dead tasks\n2 payloads\n"
+        assert quicx("dead", "purge", "--spool", str(spool), *to).out == "deleted 3 dead tasks\nremoved 2 payloads\n"
         assert producer.dead() == []
         assert sorted(spool.iterdir()) == sorted([large[2], spool / "notes.txt"])
-    assert quicx("dead", "purge", *to).out == "0 dead tasks\n"
+    assert quicx("dead", "purge", *to).out == "deleted 0 dead tasks\n"
     missing = quicx("dead", "purge", "--spool", str(tmp_path / "none"), *to)
     assert (missing.code, "is no folder" in missing.err) == (1, True)
 
