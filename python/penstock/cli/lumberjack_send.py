@@ -24,7 +24,7 @@ def _hosts(values: list[str]) -> list[str]:
 def _send(
     hosts: Annotated[
         list[str],
-        typer.Argument(metavar="HOST:PORT...", help="Receivers; if one fails, the next is used.", callback=_hosts),
+        typer.Argument(metavar="HOST:PORT", help="Receivers; if one fails, the next is used.", callback=_hosts),
     ],
     file: Annotated[
         list[Path] | None,

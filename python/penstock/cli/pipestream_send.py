@@ -429,10 +429,8 @@ def _connect(sending: _Sending, state: "SendState") -> "Session":
     except PipeStreamError as error:
         if error.code != ErrorCode.CLAIM_NOT_FOUND:
             raise
-        problem = (
-            "the server does not know the session any more: remove the folder, and the next run sends in a new one"
-        )
-        typer.echo(f"penstock: {state.session}: {problem} what was not delivered", err=True)
+        problem = "the server no longer has this session: remove the directory"
+        typer.echo(f"penstock: {state.session}: {problem}, and run again to send the rest in a new session", err=True)
         raise typer.Exit(1) from None
 
 

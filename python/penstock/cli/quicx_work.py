@@ -23,9 +23,7 @@ def _work(
     type: Annotated[str, typer.Argument(metavar="TYPE", help="Type of the tasks to run.")],  # noqa: A002
     command: Annotated[
         list[str],
-        typer.Argument(
-            metavar="-- COMMAND...", help="Command to run for each task, with the payload on standard input."
-        ),
+        typer.Argument(metavar="-- COMMAND", help="Command to run for each task, with the payload on standard input."),
     ],
     concurrency: Annotated[int, typer.Option(min=1, max=65_535, help="Maximum concurrent commands.")] = 1,
     heartbeat: Annotated[

@@ -276,9 +276,7 @@ def _call(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="Method to call.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME=VALUE]...", help="Arguments of the method; a value that is not JSON is a string."
-        ),
+        typer.Argument(metavar="NAME=VALUE", help="Arguments of the method; a value that is not JSON is a string."),
     ] = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
