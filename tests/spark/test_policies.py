@@ -102,7 +102,7 @@ def test_a_sinks_policy_is_content_without_some_rows(spark: SparkSession, tmp_pa
     frame = spark.createDataFrame(rows, "document string, content binary").coalesce(1)
     with Server(sink=tmp_path / "sink", state_dir=tmp_path, max_payload=50) as server:
         writer = frame.write.format("pipestream").mode("append").option("fingerprint", server.fingerprint)
-        with pytest.raises(Exception, match="needs scopes=document"):
+        with pytest.raises(Exception, match="requires scopes=document"):
             writer.option("policy", "lenient").save(server.address)
         scoped = writer.option("scopes", "document")
         with pytest.raises(Exception, match="the option policy of the pipestream sink a policy is strict"):
@@ -122,7 +122,7 @@ def test_a_sinks_policy_is_content_without_some_rows(spark: SparkSession, tmp_pa
         ({"policy": "quorum"}, "policy: a quorum needs the ratio"),
         (
             {"policy": "strict,on-failure=defer", "sink": "s3://bucket/sink"},
-            "sets parts aside, and a sink that is a URI",
+            "defers parts, which requires a server: a sink that is a URI",
         ),
     ],
 )
