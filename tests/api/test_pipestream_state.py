@@ -159,7 +159,7 @@ def test_a_folder_belongs_to_one_process_at_a_time(send, tmp_path):
     with SendState(tmp_path / "sending"):
         refused = send()
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"penstock: another process sends with {tmp_path / 'sending'}\n"
+    assert refused.stderr == f"penstock: another process uses {tmp_path / 'sending'}\n"
     assert (tmp_path / "sending").stat().st_mode & 0o777 == 0o700
     assert send().returncode == 0
 

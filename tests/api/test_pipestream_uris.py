@@ -29,7 +29,7 @@ def sink(tmp_path):
 @pytest.mark.parametrize(
     ("address", "options", "why"),
     [
-        (f"pipestream://localhost/{NAME}", (), "names no port"),
+        (f"pipestream://localhost/{NAME}", (), "has no port"),
         (f"pipestream://127.0.0.1:1/{NAME}/0/1", (), "a scope or an entity"),
         ("pipestream://127.0.0.1:1/short", (), "32 digits"),
         ("pipestream://127.0.0.1:1", (), "not a pipestream URI"),

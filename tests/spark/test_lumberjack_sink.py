@@ -51,7 +51,7 @@ def test_a_sink_ships_json_of_what_json_has_nothing_for(tmp_path):
         ({"address": "127.0.0.1:1"}, "event", "must be a string with JSON"),
         ({"address": "127.0.0.1:1", "compress": "10"}, "n", "from 0 to 9"),
         ({"address": "127.0.0.1:1", "frames": "D"}, "n", "json or map"),
-        ({"address": "logs.example.com:1"}, "n", "whom to trust"),
+        ({"address": "logs.example.com:1"}, "n", "is not on this machine: set fingerprint, ca or system_ca"),
         ({"address": "127.0.0.1:1", "ca": "x", "system_ca": "true"}, "n", "one of the options"),
         ({"address": "127.0.0.1:1", "cert": "x"}, "n", "must be used together"),
     ],

@@ -503,5 +503,5 @@ def test_the_interval_of_stream_0_is_an_option_and_is_checked():
     assert read_peer(Options(given, "sink")).status_interval is None
     assert read_peer(Options({**given, "status_interval": "0.05"}, "sink")).status_interval == 0.05
     for wrong in ("0", "11", "-1", "nan", "soon"):
-        with pytest.raises(SparkError, match=r"status_interval of the pipestream sink must be from 0\.001 to 10"):
+        with pytest.raises(SparkError, match=r"status_interval of the pipestream sink: must be from 0\.001 to 10"):
             read_peer(Options({**given, "status_interval": wrong}, "sink"))

@@ -105,7 +105,7 @@ def test_a_sinks_policy_is_content_without_some_rows(spark: SparkSession, tmp_pa
         with pytest.raises(Exception, match="requires scopes=document"):
             writer.option("policy", "lenient").save(server.address)
         scoped = writer.option("scopes", "document")
-        with pytest.raises(Exception, match="the option policy of the pipestream sink a policy is strict"):
+        with pytest.raises(Exception, match="the option policy of the pipestream sink: a policy must be strict"):
             scoped.option("policy", "mild").save(server.address)
         scoped.option("policy", "lenient,on-failure=skip").save(server.address)
     written = spark.read.format("pipestream").load(str(tmp_path / "sink")).where("parent is not null")
@@ -119,7 +119,7 @@ def test_a_sinks_policy_is_content_without_some_rows(spark: SparkSession, tmp_pa
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"policy": "quorum"}, "policy: a quorum needs the ratio"),
+        ({"policy": "quorum"}, "policy: a quorum requires the ratio"),
         (
             {"policy": "strict,on-failure=defer", "sink": "s3://bucket/sink"},
             "defers parts, which requires a server: a sink that is a URI",

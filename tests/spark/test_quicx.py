@@ -61,7 +61,7 @@ def drained(daemon: Daemon, *types: str) -> list[bytes]:
         ({"type": "ocr"}, PAYLOAD, "requires an address"),
         ({"type": "", "path": "a:1"}, PAYLOAD, "1 to 255 bytes"),
         ({"type": "ocr", "path": "nowhere"}, PAYLOAD, "HOST:PORT"),
-        ({"type": "ocr", "path": "sink:1"}, PAYLOAD, "say whom to trust"),
+        ({"type": "ocr", "path": "sink:1"}, PAYLOAD, "is not on this machine: set fingerprint, ca or system_ca"),
         ({"type": "ocr", "path": "sink:1", "system_ca": "true", "ca": "f"}, PAYLOAD, "one of the options"),
         ({"type": "ocr", "path": "a:1", "plain": "true", "colour": "blue"}, PAYLOAD, "unknown option 'colour'"),
         ({"type": "ocr", "socket": "s", "address": "a:1"}, PAYLOAD, "mutually exclusive"),

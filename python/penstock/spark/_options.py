@@ -122,7 +122,7 @@ class Options:
         try:
             return None if given is None else check(given)
         except ValueError as error:
-            raise self.error(name, str(error)) from None
+            raise SparkError(f"the option {name} of the {self.format} {self.what}: {error}") from None
 
     def storage(self, *uris: str) -> dict[str, str]:
         """Read the options ``storage.NAME`` for URIs of an object store."""
