@@ -113,14 +113,14 @@ def test_an_exchange_reads_lines_of_json_or_arrow(vgi: Callable[..., Said], targ
     assert b"not a valid Arrow stream" in vgi(*scale, given=b"\xff\xff\xff\xff??", status=2).stderr
     assert b"line 2" in vgi(*scale, given=b'{"value": 1.0}\n[1]\n', status=2).stderr
     odd = vgi(*scale, given=b'{"value": 1.0}\n{"value": "x"}\n', status=1)
-    assert b"does not fit those before it" in odd.stderr
+    assert b"does not match the previous rows" in odd.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "reason"),
     [
         (("call", SOCKET, "nope"), 1, "has no method 'nope'; it has add"),
-        (("call", SOCKET, "add"), 1, "add() needs a: double"),
+        (("call", SOCKET, "add"), 1, "add() requires a: double"),
         (("call", SOCKET, "add", "a=1", "c=1"), 1, "no parameter c; it takes a, b"),
         (("call", SOCKET, "add", "a=text"), 1, "a is double"),
         (("call", SOCKET, "add", "a"), 2, "expected NAME=VALUE, not 'a'"),

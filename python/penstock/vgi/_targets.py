@@ -107,7 +107,7 @@ def _batch(given: Mapping[str, Any] | pa.RecordBatch, schema: pa.Schema | None) 
     try:
         return pa.RecordBatch.from_pylist([dict(given)], schema=schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise VgiError(f"a row of the input does not fit those before it: {error}", "misuse") from error
+        raise VgiError(f"a row of the input does not match the previous rows: {error}", "misuse") from error
 
 
 def _core_method(about: MethodDescription) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _encode(about: MethodDescription, arguments: Mapping[str, Any]) -> dict[str,
     for each in about.params_schema:
         if each.name not in arguments and each.name not in about.param_defaults:
             if not each.nullable:
-                raise VgiError(f"{about.name}() needs {each.name}: {each.type}", "misuse")
+                raise VgiError(f"{about.name}() requires {each.name}: {each.type}", "misuse")
             values[each.name] = None
             continue
         value = arguments.get(each.name, about.param_defaults.get(each.name))

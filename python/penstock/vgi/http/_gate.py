@@ -52,14 +52,14 @@ class Gate:
         try:
             auth = AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
             if not isinstance(auth, AuthContext):
-                raise TypeError(f"authenticate gave a {type(auth).__name__}, and no AuthContext")
+                raise TypeError(f"authenticate returned a {type(auth).__name__}, not an AuthContext")
             return auth
         except (ValueError, PermissionError) as error:
-            _log.warning("a caller at %s was not let in: %s", call.remote, error)
+            _log.warning("a caller at %s was rejected: %s", call.remote, error)
             self._turn_away(call, request, error)
         except Exception:  # noqa: BLE001 -- a broken authenticator must not stop the server
             _log.exception("authenticate failed: %s %s", call.http_method, call.path)
-            call.error(500, "the server failed; its log says why")
+            call.error(500, "the server failed; see its log")
         return None
 
     def _turn_away(self, call: "_core.VgiHttpCall", request: Request, error: Exception) -> None:
