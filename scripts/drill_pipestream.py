@@ -30,7 +30,7 @@ from penstock.documents import dehydrate, rehydrate
 
 _PENSTOCK = [sys.executable, "-m", "penstock"]
 _READY = re.compile(r"listening (\S+) fingerprint (\S+)\n")
-_ACCOUNT = re.compile(r"^[0-9]+ documents?, .*; (?:session [0-9a-f]{32}|nothing was left to send)", re.MULTILINE)
+_ACCOUNT = re.compile(r"^[0-9]+ documents?, .*; (?:session [0-9a-f]{32}|nothing left to send)", re.MULTILINE)
 _TERMINAL = frozenset({"COMPLETE", "FAILED", "ABANDONED", "DEFERRED", "SKIPPED"})
 _LEAVE = 600.0
 """Seconds in which a sender that nobody kills must come to its end."""

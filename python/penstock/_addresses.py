@@ -37,7 +37,7 @@ def check_server(address: str) -> str:
     except PipeStreamError as error:
         raise ValueError(error.message) from None
     if uri.address is None:
-        raise ValueError(f"names no port, and there is no default one: pipestream://HOST:PORT/SESSION, not {address}")
+        raise ValueError(f"has no port, and there is no default port: pipestream://HOST:PORT/SESSION, not {address}")
     return address
 
 

@@ -31,7 +31,7 @@ def header_key(file: str | os.PathLike[str] | None) -> str | None:
             raise ValueError(f"{where} cannot be read: {error}") from None
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not 1 <= len(lines) <= _MOST:
-        raise ValueError(f"{where} has {len(lines)} header keys; it has 1 to {_MOST}, one a line")
+        raise ValueError(f"{where} has {len(lines)} header keys; it must have 1 to {_MOST}, one per line")
     for number, line in lines:
         if not _LINE.fullmatch(line):
             raise ValueError(

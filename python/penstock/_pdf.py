@@ -87,7 +87,7 @@ class _Child:
         """Send one request. Requests for a few pages may wait in the pipe."""
         requests = self.process.stdin
         if requests is None:
-            raise _Died("the PDF reader is gone")
+            raise _Died("the PDF reader has ended")
         try:
             requests.write(HEADER.pack(tag, len(body)) + body)
         except OSError:
@@ -127,7 +127,7 @@ class _Child:
     def _frame(self, limit: int, deadline: float) -> tuple[bytes, bytes]:
         answer, length = HEADER.unpack(self._read(HEADER.size, deadline))
         if length > limit:
-            raise _Died("the PDF reader gave nonsense")
+            raise _Died("the PDF reader returned invalid data")
         return answer, self._read(length, deadline)
 
     def _read(self, count: int, deadline: float) -> bytes:
@@ -305,7 +305,7 @@ class PdfPages:
 
     def _answer(self, child: _Child | None, limit: int) -> bytes:
         if child is None:
-            raise _Died("the PDF reader is gone")
+            raise _Died("the PDF reader has ended")
         begun = time.monotonic()
         answer, data = child.answer(max(limit, 1 << 16), min(self._left, self._seconds))
         self._left -= time.monotonic() - begun
@@ -324,7 +324,7 @@ class PdfPages:
             self.close()
             raise PdfError(f"the PDF took longer than {self._seconds * _DOCUMENT_FACTOR:g} s")
         if self._crashes >= _MAX_CRASHES:
-            raise PdfError(f"given up after the PDF reader had failed {self._crashes} times")
+            raise PdfError(f"gave up after the PDF reader failed {self._crashes} times")
         lane = self._lanes[index % len(self._lanes)]
         try:
             return self._page(lane, index)

@@ -72,7 +72,7 @@ class Limits:
         for each in fields(self):
             value, (least, most) = getattr(self, each.name), each.metadata["range"]
             if not least <= value <= most:
-                raise ValueError(f"{each.name} is {least} to {most}, not {value}")
+                raise ValueError(f"{each.name} must be from {least} to {most}, not {value}")
 
 
 LIMITS: dict[str, tuple[float, float]] = {each.name: each.metadata["range"] for each in fields(Limits)}

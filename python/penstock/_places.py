@@ -222,7 +222,7 @@ def _azure(authority: str, options: dict[str, str]) -> "FileSystem":
         arguments["dfs_storage_authority"] = arguments["blob_storage_authority"]
         arguments["dfs_storage_scheme"] = arguments["blob_storage_scheme"]
     if not account:
-        raise ValueError(f"abfs://{authority}: no account: name it in the URI, or as the storage option account_name")
+        raise ValueError(f"abfs://{authority}: no account: set it in the URI, or as the storage option account_name")
     return AzureFileSystem(account, account_key=key, **arguments)
 
 

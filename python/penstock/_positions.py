@@ -107,8 +107,8 @@ class Positions:
         except FileNotFoundError:
             return {}
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            problem = f"{self._path} is no file of positions ({type(error).__name__}: {error})"
-            raise LumberjackError(f"{problem}; remove it, and files are sent from their beginning", "io") from None
+            problem = f"{self._path} is not a file of positions ({type(error).__name__}: {error})"
+            raise LumberjackError(f"{problem}; remove it to send files from their beginning", "io") from None
 
 
 def _entry(place: Place, *rotated: Place) -> dict[str, Any]:
@@ -120,6 +120,6 @@ def _place(entry: dict[str, Any]) -> Place:
     numbers: list[Any] = [entry["device"], entry["inode"], entry["offset"], entry.get("length", 0)]
     digest: Any = entry.get("digest", "")
     if not all(type(number) is int and number >= 0 for number in numbers) or not isinstance(digest, str):
-        raise ValueError("device, inode, offset and length are numbers from 0 on, digest is a string")
+        raise ValueError("device, inode, offset and length must be non-negative numbers, and digest a string")
     device, inode, offset, length = numbers
     return Place(device, inode, offset, length, digest, entry.get("ignored") is True)

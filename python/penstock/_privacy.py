@@ -28,7 +28,7 @@ class Privacy:
     def __post_init__(self) -> None:
         """Raise ``ValueError`` if ``pad_children`` is out of range."""
         if not 0 <= self.pad_children <= 1000:
-            raise ValueError(f"pad_children is 0 to 1000, not {self.pad_children}")
+            raise ValueError(f"pad_children must be from 0 to 1000, not {self.pad_children}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,9 @@ def manner_of(privacy: Privacy | None, by_reference: str | None) -> Manner:
     """
     privacy = privacy or Privacy()
     if by_reference is not None and privacy != Privacy():
-        raise ValueError("by_reference and privacy do not go together: a reference has the document's name and type")
+        raise ValueError(
+            "by_reference and privacy are mutually exclusive: a reference has the document's name and type"
+        )
     file = privacy.pseudonym_key_file
     return Manner(
         pad_children=privacy.pad_children,

@@ -388,7 +388,7 @@ class Verification:
             yield Difference(name, "whole lines", problem, f"{name}: {problem}")
         if type(log.closed) is not int or log.closed != 0:
             has = "no last line" if log.closed is None else {"closed": log.closed}
-            yield Difference.of_sink(name, {"closed": 0}, has, "the session did not end well")
+            yield Difference.of_sink(name, {"closed": 0}, has, "the session did not end cleanly")
         yield from self._sink.session_strangers(session)
 
     def _check_payload(self, index: int) -> Iterator[Difference]:

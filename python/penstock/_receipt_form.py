@@ -114,12 +114,12 @@ def load_object(file: Path | Place) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a field stands there twice")
+        raise ValueError("a field is duplicated")
     return value
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 _Check = Callable[[Any], bool]
@@ -300,7 +300,7 @@ def _fields(entry: Mapping[str, Any], fields: _Fields, prefix: str, may: _Fields
             yield Difference.of_receipt(prefix + name, expected, entry[name])
     for name in entry:
         if name not in fields and name not in may:
-            yield Difference.of_receipt(prefix + shorten(name), None, entry[name], "there is no such field")
+            yield Difference.of_receipt(prefix + shorten(name), None, entry[name], "the field is unknown")
 
 
 def is_file(file: str) -> bool:

@@ -106,7 +106,7 @@ class Sink:
         """Yield a difference for each name in a session's folder that is neither a log nor a scope's folder."""
         for name in self.names(session):
             if name not in (_LOG, _SETTLED) and not _COMPONENT.fullmatch(name):
-                yield Difference.of_sink(f"{session}/{name}", "nothing", "a file", "no sink makes such a file")
+                yield Difference.of_sink(f"{session}/{name}", "nothing", "a file", "not a file that a sink writes")
 
 
 def _is_listed(log: "SessionLog", folder: str, scope: str, name: str) -> bool:
@@ -159,11 +159,11 @@ class SessionLog:
                 number += 1
                 line = _parse(data)
                 if line is None or not data.endswith(b"\n"):
-                    self.problems.append(f"line {number} is not a whole JSON object")
+                    self.problems.append(f"line {number} is not a complete JSON object")
                     if not data.endswith(b"\n"):
                         return
                 elif self.closed is not None:
-                    self.problems.append(f"line {number} comes after the last one")
+                    self.problems.append(f"line {number} follows the last line")
                 elif line.keys() == {"closed"}:
                     self.closed = line["closed"]
                 else:

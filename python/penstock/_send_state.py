@@ -51,7 +51,7 @@ class SendState:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise DocumentsError(f"another process sends with {folder}", "io") from None
+            raise DocumentsError(f"another process uses {folder}", "io") from None
         self._accounts = {line["document"]: line for line in _lines(folder / "documents.jsonl")}
 
     def __enter__(self) -> Self:
@@ -155,7 +155,7 @@ def _parse(text: bytes | str, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(text)
     except ValueError as error:
         raise DocumentsError(
-            f"{path} is damaged: {error}; without the file all documents are sent", "malformed"
+            f"{path} is damaged: {error}; remove it to send all documents again", "malformed"
         ) from None
     return found
 

@@ -243,7 +243,7 @@ class SentDocument:
         """
         outcome = self._native.wait(timeout)
         if outcome is None:
-            raise DocumentsError(f"not every part has ended within {timeout} s", "deadline")
+            raise DocumentsError(f"not every part ended within {timeout} s", "deadline")
         return DocumentResult(outcome, self._previous)
 
 
@@ -403,5 +403,5 @@ class DocumentResult:
         """
         batch, rest = self._native.rows(0, self.parts + 1, _MAX_TEXT, False, False)
         if rest is not None:
-            raise DocumentsError("the parts' text has 2 GiB or more; take it in batches()", "limit")
+            raise DocumentsError("the parts' text has 2 GiB or more; use batches()", "limit")
         return batch

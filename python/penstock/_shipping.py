@@ -65,7 +65,7 @@ class _StandardInput:
     def __init__(self, stop: _Told) -> None:
         # It is None if it was closed before Python started.
         if sys.stdin is None or sys.stdin.closed:
-            raise LumberjackError("standard input is closed: give it something to read, or --file", "io")
+            raise LumberjackError("standard input is closed: use --file, or provide input", "io")
         self._stop = stop
 
     def read(self, size: int, /) -> bytes:

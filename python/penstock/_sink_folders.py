@@ -221,7 +221,7 @@ class StoreFolder:
 
     def missing(self) -> str | None:
         try:
-            return None if self._place.is_folder() else f"the sink {self._place.uri} has nothing in it"
+            return None if self._place.is_folder() else f"the sink {self._place.uri} is empty"
         except OSError as error:
             return f"the sink {self._place.uri} does not answer: {error}"
 

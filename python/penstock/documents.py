@@ -92,7 +92,7 @@ class Limits:
         for each in fields(self):
             value, highest = getattr(self, each.name), _HIGHEST.get(each.name, (1 << 63) - 1)
             if not 0 <= value <= highest:
-                raise ValueError(f"{each.name} is 0 to {highest}, not {value}")
+                raise ValueError(f"{each.name} must be from 0 to {highest}, not {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Part:
                 children replace it, or they are in the sink.
         """
         if self.reference is None:
-            raise DocumentsError(f"no bytes here for {'/'.join(self.path) or 'the document'}", "misuse")
+            raise DocumentsError(f"no bytes are available for {'/'.join(self.path) or 'the document'}", "misuse")
         return io.BufferedReader(_Reader(self.reference))
 
     @property

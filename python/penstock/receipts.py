@@ -132,7 +132,7 @@ def verify_all(
     folder = Sink(sink_folder(sink, storage))
     with local_receipts(receipts, storage) as found:
         if not found:
-            raise DocumentsError(f"{os.fspath(receipts)} has no receipts: no file ends in .json", "misuse")
+            raise DocumentsError(f"{os.fspath(receipts)} has no receipts (*.json)", "misuse")
         for path in found:
             if wanted is None or _is_of(path, wanted):
                 yield path, _differences(path, folder)

@@ -66,7 +66,7 @@ def test_the_doctor_exits_1_and_advises_where_the_workers_have_no_penstock(penst
 def test_the_doctor_names_a_package_that_does_not_fit(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda _name: "3.0.1")
     finding = doctor._pandas()
-    assert (finding.status, finding.found) == ("problem", "3.0.1, wanted >=2.2,<3")
+    assert (finding.status, finding.found) == ("problem", "3.0.1, required: >=2.2,<3")
 
 
 def test_the_doctor_finds_no_java_where_there_is_none(monkeypatch):

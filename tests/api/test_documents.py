@@ -33,7 +33,7 @@ def test_bytes_come_by_reference(source: bytes | io.BytesIO) -> None:
     with parts[1].open() as one, parts[1].open() as again:
         assert (one.read(1), again.read(), one.read()) == (b"o", b"one", b"ne")
         assert (one.seek(-2, io.SEEK_END), one.read(), one.seekable()) == (1, b"ne", True)
-    with pytest.raises(DocumentsError, match="no bytes here for in"):
+    with pytest.raises(DocumentsError, match="no bytes are available for in"):
         parts[3].open()
 
 

@@ -336,14 +336,14 @@ def test_a_session_that_goes_on_knows_what_it_has_redeemed(serve, archive, tmp_p
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("127.0.0.1:16381", "a queue is quicx://HOST:PORT"),
+        ("127.0.0.1:16381", "a queue must be quicx://HOST:PORT"),
         ("quicx://127.0.0.1", "127.0.0.1"),
-        ("quicx://127.0.0.1:1/path", "a queue is quicx://HOST:PORT"),
-        ("quicx://127.0.0.1:1?password=x", "takes fingerprint, ca, cert and key"),
+        ("quicx://127.0.0.1:1/path", "a queue must be quicx://HOST:PORT"),
+        ("quicx://127.0.0.1:1?password=x", "accepts only fingerprint, ca, cert and key"),
         ("quicx://127.0.0.1:1?fingerprint=xyz", "fingerprint"),
-        ("quicx://example.org:1", "another machine needs exactly one"),
-        ("quicx://example.org:1?ca=a.pem&fingerprint=" + "ab" * 32, "another machine needs exactly one"),
-        ("quicx://example.org:1?ca=a.pem&cert=c.pem", "cert and key go together"),
+        ("quicx://example.org:1", "another machine requires exactly one"),
+        ("quicx://example.org:1?ca=a.pem&fingerprint=" + "ab" * 32, "another machine requires exactly one"),
+        ("quicx://example.org:1?ca=a.pem&cert=c.pem", "cert and key must be used together"),
     ],
 )
 def test_a_url_that_is_no_queue_says_what_is_wrong(url, problem):

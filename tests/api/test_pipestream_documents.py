@@ -78,7 +78,7 @@ def test_a_session_has_the_name_that_its_uri_says(tmp_path):
         for wrong, why in (
             (f"{uri}/0/1", "a scope or an entity"),
             (f"pipestream://{server.address}/short", "32 digits"),
-            (f"pipestream://localhost/{name}", "names no port"),
+            (f"pipestream://localhost/{name}", "has no port"),
             ("pipestream://", "not a pipestream URI"),
         ):
             with pytest.raises(PipeStreamError, match=why):
@@ -101,7 +101,7 @@ def test_an_entity_says_which_document_it_is_and_whose_in_either_api(tmp_path):
             with session.dehydrate(doc_id=DOC_ID) as scope:
                 scope.send(b"a part")
             assert scope.wait() is Status.COMPLETE
-            with pytest.raises(PipeStreamError, match="goes with a doc_id"):
+            with pytest.raises(PipeStreamError, match="requires a doc_id"):
                 session.send(b"x", owner=OWNER)
             with pytest.raises(PipeStreamError, match="doc_id has 257 bytes"):
                 session.send(b"x", doc_id="d" * 257)

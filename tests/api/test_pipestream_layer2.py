@@ -184,9 +184,9 @@ def test_what_a_policy_would_set_aside_fails_where_claim_checks_are_kept_nowhere
 
 
 def test_a_queue_for_claim_checks_needs_somewhere_to_keep_them(tmp_path):
-    with pytest.raises(PipeStreamError, match="defer_to needs claim checks"):
+    with pytest.raises(PipeStreamError, match="defer_to requires sink= or claims="):
         Server(state_dir=tmp_path, defer_to="quicx://127.0.0.1:1")
-    with pytest.raises(PipeStreamError, match="defer_to needs claim checks"):
+    with pytest.raises(PipeStreamError, match="defer_to requires sink= or claims="):
         aio.Server(state_dir=tmp_path, defer_to="quicx://127.0.0.1:1")
 
 

@@ -160,7 +160,7 @@ def test_a_session_that_the_server_ends_leaves_no_receipts(holding, start, tmp_p
     out, err = process.communicate(timeout=WAIT)
     assert (process.returncode, out) == (1, "")
     assert held is not None
-    assert err.startswith(f"penstock: the session {session.id} with {holding.address} ended before its time: ")
+    assert err.startswith(f"penstock: session {session.id} with {holding.address} ended early: ")
     assert err.endswith("no receipts were written\n")
     assert err.count("\n") == 1
     assert list((tmp_path / "receipts").iterdir()) == []

@@ -56,7 +56,7 @@ def test_what_was_delivered_is_not_sent_again(send, inbox, tmp_path):
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout.startswith("2 documents, 2 parts, all COMPLETE; session ")
     again = send()
-    assert again.stdout == "2 documents, 2 parts, all COMPLETE; 2 by an earlier run; nothing was left to send\n"
+    assert again.stdout == "2 documents, 2 parts, all COMPLETE; 2 by an earlier run; nothing left to send\n"
     assert len(sessions(tmp_path)) == 1
     (inbox / "note.txt").write_bytes(b"Another line of text.")
     changed = send()
@@ -90,7 +90,7 @@ def test_receipts_that_nobody_has_shown_are_shown_by_the_next_run(send, tmp_path
     ending = {"session": lines[0]["session"], "receipts": str(shown), "documents": lines}
     (tmp_path / "sending" / "ending.json").write_text(json.dumps(ending))
     again = send()
-    assert again.stdout.endswith("; 2 by an earlier run; nothing was left to send\n")
+    assert again.stdout.endswith("; 2 by an earlier run; nothing left to send\n")
     assert len(sessions(tmp_path)) == 1
     assert receipts_differ(tmp_path) == []
     assert sorted(path.name for path in shown.glob("*.json")) == sorted(f"{line['key']}.json" for line in lines)
@@ -159,7 +159,7 @@ def test_a_folder_belongs_to_one_process_at_a_time(send, tmp_path):
     with SendState(tmp_path / "sending"):
         refused = send()
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"penstock: another process sends with {tmp_path / 'sending'}\n"
+    assert refused.stderr == f"penstock: another process uses {tmp_path / 'sending'}\n"
     assert (tmp_path / "sending").stat().st_mode & 0o777 == 0o700
     assert send().returncode == 0
 
@@ -185,7 +185,10 @@ def test_a_session_that_is_left_goes_on_with_the_same_command(tmp_path, inbox, t
         _, said = first.communicate(timeout=120)
         if told is signal.SIGINT:
             where = tmp_path / "sending"
-            assert said == f"penstock: interrupted; the session is in {where}: the same command goes on with it\n"
+            assert (
+                said
+                == f"penstock: interrupted; the session is stored in {where}: run the same command again to resume it\n"
+            )
             assert first.returncode == 1
         first = start()
         entity.complete()

@@ -75,7 +75,7 @@ def wire_to(server: str) -> Iterator[Wire]:
 
 def test_what_needs_layer_2_says_so(tmp_path):
     with Server(sink=tmp_path / "sink", layers=1, state_dir=tmp_path) as server:
-        with pytest.raises(PipeStreamError, match="survive needs layer 2, and layers=1 was given"):
+        with pytest.raises(PipeStreamError, match="survive requires layer 2, but layers=1 was given"):
             Session.connect(server.address, fingerprint=server.fingerprint, layers=1, survive=5)
         with pytest.raises(PipeStreamError, match="does not support"):
             Session.connect(server.address, fingerprint=server.fingerprint, survive=5)

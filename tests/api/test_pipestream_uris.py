@@ -29,14 +29,14 @@ def sink(tmp_path):
 @pytest.mark.parametrize(
     ("address", "options", "why"),
     [
-        (f"pipestream://localhost/{NAME}", (), "names no port"),
+        (f"pipestream://localhost/{NAME}", (), "has no port"),
         (f"pipestream://127.0.0.1:1/{NAME}/0/1", (), "a scope or an entity"),
         ("pipestream://127.0.0.1:1/short", (), "32 digits"),
         ("pipestream://127.0.0.1:1", (), "not a pipestream URI"),
-        (f"pipestream://127.0.0.1:1/{NAME}", ("--state", "kept"), "leave its ID out"),
-        (f"pipestream://127.0.0.1:1/{NAME}", ("--layers", "1"), "needs layer 2"),
+        (f"pipestream://127.0.0.1:1/{NAME}", ("--state", "kept"), "without a session ID"),
+        (f"pipestream://127.0.0.1:1/{NAME}", ("--layers", "1"), "requires layer 2"),
         ("127.0.0.1:1", ("--doc-id", "42"), "a UUID"),
-        ("127.0.0.1:1", ("--doc-id", DOC_ID, "note.txt"), "names one document"),
+        ("127.0.0.1:1", ("--doc-id", DOC_ID, "note.txt"), "exactly one document"),
         ("127.0.0.1:1", ("--owner", ""), "owner_id has 0 bytes"),
         ("127.0.0.1:1", ("--header-key-file", "note.txt"), "64 hex digits"),
     ],
@@ -74,7 +74,7 @@ def test_send_names_session_document_and_owner_and_verify_finds_them(penstock, s
     assert owner == {"owner_id": "alice", "group_id": "g", "scopes": ["r", "w"]}
     for named in (uri, f"{uri}/0", f"{uri}/0/1"):
         verified = penstock("verify", "receipts", "sink", "--uri", named, cwd=tmp_path)
-        assert (verified.returncode, verified.stdout) == (0, "1 receipt verified: no difference\n"), verified.stderr
+        assert (verified.returncode, verified.stdout) == (0, "1 receipt verified: no differences\n"), verified.stderr
     for named in (f"{uri}/0/2", uri.replace(NAME, "f" * 32)):
         verified = penstock("verify", "receipts", "sink", "--uri", named, cwd=tmp_path)
         assert (verified.returncode, "no receipt" in verified.stderr) == (1, True)
@@ -92,7 +92,7 @@ def test_documents_that_came_in_sessions_of_one_id_verify_each_in_its_own_folder
         assert sent.returncode == 0, sent.stderr
     for number in range(3):
         verified = penstock("verify", f"receipts{number}", "sink", cwd=tmp_path)
-        assert (verified.returncode, verified.stdout) == (0, "1 receipt verified: no difference\n"), verified.stderr
+        assert (verified.returncode, verified.stdout) == (0, "1 receipt verified: no differences\n"), verified.stderr
     folder = tmp_path / "sink" / f"{NAME}.1"
     (folder / "0" / "1").write_bytes(b"Another line of texts")
     changed = penstock("verify", "receipts1", "sink", cwd=tmp_path)

@@ -67,7 +67,7 @@ def test_it_succeeds_although_parts_failed_and_says_what_came_of_everything(done
     assert set(summary) == NAMES
     assert (summary["documents"], summary["verified"], summary["skipped"]) == (3, True, 0)
     assert summary["parts"] == summary["complete"] + summary["failed"]
-    for heading in ("Accounted for", "Parts by type", "Parts by depth", "Not complete", "Where everything lies"):
+    for heading in ("Accounted for", "Parts by type", "Parts by depth", "Not complete", "Output"):
         assert heading in run.stdout
     assert "cut.gz" in run.stdout
     assert "Published: 3 composites." in run.stdout
@@ -156,7 +156,7 @@ def test_a_folder_that_is_not_the_demos_is_left_alone(documents, tmp_path, penst
 def test_an_output_inside_of_the_documents_is_refused(documents, penstock):
     refused = penstock("demo", "--documents", documents, "--output", documents / "out")
     assert refused.returncode == 1
-    assert "lies in the folder of documents" in refused.stderr
+    assert "lies in the directory of documents" in refused.stderr
     assert not (documents / "out").exists()
 
 

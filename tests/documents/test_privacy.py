@@ -158,7 +158,7 @@ def test_a_document_is_sent_by_reference_and_verified_either_way(send: Send, tmp
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path, key_file: Path) -> None:
-    with pytest.raises(ValueError, match="pad_children is 0 to 1000"):
+    with pytest.raises(ValueError, match="pad_children must be from 0 to 1000"):
         Privacy(pad_children=1001)
     short = tmp_path / "short"
     short.write_bytes(b"short")
@@ -171,7 +171,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, key_file: Path) ->
             DocumentSender(flat, privacy=Privacy(pad_children=2))
         with pytest.raises(ValueError, match="dehydrate=False"):
             DocumentSender(flat, by_reference="s3://bucket")
-        with pytest.raises(ValueError, match="do not go together"):
+        with pytest.raises(ValueError, match="mutually exclusive"):
             DocumentSender(flat, dehydrate=False, by_reference="s3://bucket", privacy=named)
         with pytest.raises(PipeStreamError, match="16 bytes or more"):
             DocumentSender(flat, privacy=Privacy(pseudonym_key_file=short))

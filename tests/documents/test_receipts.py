@@ -348,7 +348,7 @@ def test_the_log_must_agree(sent: Sent, copied: Path) -> None:
     _edit_log(copied, session, lambda line: None if is_ours(line) else line)
     assert any("entities.jsonl" in difference.field for difference in sent.differences(sink=copied))
     log.write_bytes(original.replace(b'{"closed":0}', b'{"closed":5}'))
-    assert any("did not end well" in difference.text for difference in sent.differences(sink=copied))
+    assert any("did not end cleanly" in difference.text for difference in sent.differences(sink=copied))
     for damage in (
         original[:-3],
         original + b"\xff\n",
@@ -387,7 +387,7 @@ def test_a_file_outside_of_the_sink_is_never_opened(sent: Sent) -> None:
 def test_an_open_session_is_waited_for_but_not_for_ever(sent: Sent, copied: Path) -> None:
     log = copied / sent.receipt["session"] / "entities.jsonl"
     log.write_bytes(log.read_bytes().replace(b'{"closed":0}\n', b""))
-    assert any("did not end well" in difference.text for difference in sent.differences(sink=copied))
+    assert any("did not end cleanly" in difference.text for difference in sent.differences(sink=copied))
 
 
 def test_receipts_are_written_whole(sent: Sent, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_followers_with_one_file_of_positions_keep_the_places_of_each_other(tmp_
 @pytest.mark.parametrize("damaged", ["{", '{"files":{"x":{"device":1}}}', "[]", '{"files":{"x":null}}', "\0"])
 def test_a_damaged_file_of_positions_is_one_line_and_exit_1(penstock, log, tmp_path, damaged):
     (tmp_path / "positions").write_text(damaged)
-    with pytest.raises(LumberjackError, match="no file of positions"):
+    with pytest.raises(LumberjackError, match="not a file of positions"):
         Positions(tmp_path / "positions")
     if damaged == "{":
         options = ("--file", str(log), "--follow", "--positions", str(tmp_path / "positions"))

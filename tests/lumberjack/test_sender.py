@@ -123,7 +123,9 @@ def test_a_receiver_that_acknowledges_what_was_not_sent_is_left():
 
 
 def test_another_machine_wants_trust_or_plain():
-    with pytest.raises(LumberjackError, match="whom to trust"):
+    with pytest.raises(
+        LumberjackError, match="is not on this machine: set fingerprint, ca or system_ca, or plain=True"
+    ):
         Sender("logs.example.com:5044")
     assert Sender("logs.example.com:5044", plain=True).acknowledged == 0
 

@@ -122,4 +122,4 @@ def test_the_command_line_sends_what_is_new_only(s3, tmp_path, penstock):
             assert third["a.zip"] == first["a.zip"]
             assert third["b.txt"] != first["b.txt"]
             verified = penstock("verify", where, tmp_path / "sink", env=s3.environment)
-            assert (verified.returncode, verified.stdout) == (0, "3 receipts verified: no difference\n")
+            assert (verified.returncode, verified.stdout) == (0, "3 receipts verified: no differences\n")

@@ -93,7 +93,7 @@ def test_a_task_whose_list_cannot_be_put_fails_and_leaves_no_receipt(s3):
 
 
 def test_options_that_do_not_fit_a_uri_are_refused_on_the_driver(s3):
-    with pytest.raises(SparkError, match="no certificate"):
+    with pytest.raises(SparkError, match="cannot be used with a sink that is a URI"):
         dehydrate(s3.uri("sink"), fingerprint="ab" * 32)
     with pytest.raises(SparkError, match="there is no storage option region for it"):
         dehydrate("gs://bucket/sink", storage={"region": "x"})

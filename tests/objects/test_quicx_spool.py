@@ -67,6 +67,6 @@ def test_a_store_that_is_none_or_does_not_answer_is_named(s3):
     with (
         Daemon() as daemon,
         Producer(daemon.address, spool="s3://elsewhere/x", storage=s3.storage) as producer,
-        pytest.raises(QuicxError, match="cannot be put"),
+        pytest.raises(QuicxError, match="cannot be stored in the spool"),
     ):
         producer.submit("a", b"x" * 10_000)

@@ -104,7 +104,7 @@ def test_a_receipt_is_verified_against_the_store_and_every_difference_is_named(s
     assert receipts.verify(s3.uri(f"receipts/{receipt.name}"), s3.uri("sink"), storage=s3.storage) == []
 
     verified = penstock("verify", s3.uri("receipts"), s3.uri("sink"), env=s3.environment)
-    assert (verified.returncode, verified.stdout) == (0, "1 receipt verified: no difference\n"), verified.stderr
+    assert (verified.returncode, verified.stdout) == (0, "1 receipt verified: no differences\n"), verified.stderr
 
     file = json.loads(receipt.read_text())["parts"][0]["file"]
     s3.put(f"sink/{file}", b"something else")

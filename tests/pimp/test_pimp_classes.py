@@ -225,7 +225,7 @@ def test_the_end_of_a_job_is_written_behind_a_chunk_that_comes_into_its_place(bu
         ours = job.with_key(job.key)
         ours.__dict__["_native"] = Racing(job._native, str(job.key), races)
         if races == 99:
-            with pytest.raises(PimpError, match="again and again") as never:
+            with pytest.raises(PimpError, match="another writer keeps changing") as never:
                 ours.finish()
             assert never.value.code == "CONFLICT"
             continue
@@ -283,7 +283,10 @@ def test_batches_without_rows_have_columns_and_columns_have_a_name_each(buffer: 
         assert pa.Table.from_batches(job.consumer().batches(), empty.schema).num_rows == 0
         assert job.consumer().arrow_schema() == empty.schema
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
-    with pytest.raises(ValueError, match="each column once"), Job.create(buffer.url).sender(arrow="jsonl") as sender:
+    with (
+        pytest.raises(ValueError, match="duplicate columns in a line of JSON: a"),
+        Job.create(buffer.url).sender(arrow="jsonl") as sender,
+    ):
         sender.send(twice)
 
 
@@ -396,7 +399,7 @@ def test_keys_are_asked_for_and_not_shown(buffer: Buffer, job: Job) -> None:
     with pytest.raises(PimpError) as unknown:
         stranger.status()
     assert unknown.value.code == "UNAUTHORIZED"
-    with pytest.raises(PimpError, match="no key that writes"):
+    with pytest.raises(PimpError, match="no key for writing"):
         stranger.sender()
     with pytest.raises(PimpError) as taken:
         Job.create(buffer.url, job_id=job.id)

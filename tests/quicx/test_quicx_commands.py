@@ -104,12 +104,12 @@ def test_purge_forgets_the_dead_and_removes_old_payloads_alone(start, quicx, tmp
         (spool / "notes.txt").touch()
         for old in (*large[:2], spool / "notes.txt"):
             os.utime(old, (0, 0))
-        assert quicx("dead", "purge", "--spool", str(spool), *to).out == "3 dead tasks\n2 payloads\n"
+        assert quicx("dead", "purge", "--spool", str(spool), *to).out == "deleted 3 dead tasks\nremoved 2 payloads\n"
         assert producer.dead() == []
         assert sorted(spool.iterdir()) == sorted([large[2], spool / "notes.txt"])
-    assert quicx("dead", "purge", *to).out == "0 dead tasks\n"
+    assert quicx("dead", "purge", *to).out == "deleted 0 dead tasks\n"
     missing = quicx("dead", "purge", "--spool", str(tmp_path / "none"), *to)
-    assert (missing.code, "is no folder" in missing.err) == (1, True)
+    assert (missing.code, "is not a directory" in missing.err) == (1, True)
 
 
 def test_a_command_line_that_makes_no_sense_is_refused_with_2(quicx, tmp_path):
@@ -133,10 +133,10 @@ def test_a_command_line_that_makes_no_sense_is_refused_with_2(quicx, tmp_path):
 def test_a_configuration_says_what_is_wrong_with_it(tmp_path):
     path = tmp_path / "quicx.toml"
     for text, message in [
-        ("journal = 3", "journal is of type str"),
-        ("color = 1", "there is no option color"),
-        ("[types.mail]\nretries = 1", r"there is no option types\.mail\.retries"),
-        ("[types.mail]\nunique = 1", r"types\.mail\.unique is of type bool"),
+        ("journal = 3", "journal must be of type str"),
+        ("color = 1", "unknown option color"),
+        ("[types.mail]\nretries = 1", r"unknown option types\.mail\.retries"),
+        ("[types.mail]\nunique = 1", r"types\.mail\.unique must be of type bool"),
         ("types = 1", "table of tables"),
         ("= 1", "quicx.toml"),
     ]:

@@ -11,30 +11,30 @@ from penstock.cli import app
 from penstock.quicx import Producer
 
 _WRONG = [
-    ("journal = 3", "journal is of type str, not 3"),
+    ("journal = 3", "journal must be of type str, not 3"),
     ('journal = ""', "journal is empty"),
     ('listen = "nope"', "listen must be HOST:PORT, not 'nope'"),
-    ("pool-bytes = 0", "pool-bytes is 1 to"),
-    ("max-attempts = 0", "max-attempts is 1 to 65,535, not 0"),
-    ("max-attempts = 65536", "max-attempts is 1 to 65,535, not 65536"),
-    ("max-connections = 0", "max-connections is 1 to"),
-    ("task-timeout = -1", "task-timeout is 0 to 3,153,600,000, not -1.0"),
-    ("heartbeat-interval = nan", "heartbeat-interval is 0 to 3,153,600,000, not nan"),
-    ("drain = -5", "drain is 0 to 3,153,600,000, not -5.0"),
-    ("allow-types = []", "allow-types names no type"),
-    ('allow-types = ["a", ""]', "allow-types: a type of tasks has 1 to 255 bytes"),
-    ("size-classes = [64, 32]", "size-classes are multiples of 16, ascending"),
-    ("size-classes = [100]", "size-classes are multiples of 16, ascending, up to 1,048,576; 100 does not fit in"),
-    ("[types.a]\nattempts = 0", "types.a.attempts is 1 to 65,535, not 0"),
-    ("[types.a]\ntask-timeout = inf", "types.a.task-timeout is 0 to 3,153,600,000, not inf"),
-    ("[types.a]\nrate = inf", "types.a.rate is a number above 0, not inf"),
-    ("[types.a]\nrate = 0", "types.a.rate is a number above 0, not 0.0"),
-    ("[types.a]\ndelay = 1e300", "types.a.delay is 0 to 3,153,600,000, not 1e+300"),
-    ("[types.a]\nstart-delay = -1", "types.a.start-delay is 0 to 3,153,600,000, not -1.0"),
-    ("[types.a]\nback-off = 0.5", "types.a.back-off is 1 to"),
-    ("[types.a]\npriority = 3000000000", "types.a.priority is -2,147,483,648 to 2,147,483,647"),
-    ('[types.""]\nattempts = 1', "types: a type of tasks has 1 to 255 bytes"),
-    ("[types]\nretry-failed = true", "types.retry-failed is a table, [types.retry-failed], not True"),
+    ("pool-bytes = 0", "pool-bytes must be from 1 to"),
+    ("max-attempts = 0", "max-attempts must be from 1 to 65,535, not 0"),
+    ("max-attempts = 65536", "max-attempts must be from 1 to 65,535, not 65536"),
+    ("max-connections = 0", "max-connections must be from 1 to"),
+    ("task-timeout = -1", "task-timeout must be from 0 to 3,153,600,000, not -1.0"),
+    ("heartbeat-interval = nan", "heartbeat-interval must be from 0 to 3,153,600,000, not nan"),
+    ("drain = -5", "drain must be from 0 to 3,153,600,000, not -5.0"),
+    ("allow-types = []", "allow-types is empty"),
+    ('allow-types = ["a", ""]', "allow-types: a task type must have 1 to 255 bytes"),
+    ("size-classes = [64, 32]", "size-classes must be ascending multiples of 16"),
+    ("size-classes = [100]", "size-classes must be ascending multiples of 16, up to 1,048,576; 100 is not valid"),
+    ("[types.a]\nattempts = 0", "types.a.attempts must be from 1 to 65,535, not 0"),
+    ("[types.a]\ntask-timeout = inf", "types.a.task-timeout must be from 0 to 3,153,600,000, not inf"),
+    ("[types.a]\nrate = inf", "types.a.rate must be a number above 0, not inf"),
+    ("[types.a]\nrate = 0", "types.a.rate must be a number above 0, not 0.0"),
+    ("[types.a]\ndelay = 1e300", "types.a.delay must be from 0 to 3,153,600,000, not 1e+300"),
+    ("[types.a]\nstart-delay = -1", "types.a.start-delay must be from 0 to 3,153,600,000, not -1.0"),
+    ("[types.a]\nback-off = 0.5", "types.a.back-off must be from 1 to"),
+    ("[types.a]\npriority = 3000000000", "types.a.priority must be from -2,147,483,648 to 2,147,483,647"),
+    ('[types.""]\nattempts = 1', "types: a task type must have 1 to 255 bytes"),
+    ("[types]\nretry-failed = true", "types.retry-failed must be a table, [types.retry-failed], not True"),
 ]
 
 
@@ -70,7 +70,7 @@ def test_a_pidfile_is_one_daemons_at_a_time_and_goes_with_its_own(start, tmp_pat
     command = [sys.executable, "-m", "penstock", "quicx", "start", "--listen", "127.0.0.1:0", "--pidfile", "pid"]
     second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 1
-    assert f"pid: the process {first.pid} runs and has this pidfile" in second.stderr
+    assert f"pid: pidfile is in use by process {first.pid}" in second.stderr
     assert path.read_text() == f"{first.pid}\n"
     # One that was killed has it no more.
     first.kill()

@@ -41,8 +41,8 @@ def test_a_python_without_penstock_is_found_by_a_probe_that_needs_none(tmp_path)
     ("python", "penstock", "problem"),
     [
         ("3.11.2", __version__, None),
-        ("3.12.1", __version__, r"Python 3\.12\.1, the driver 3\.11\.9: set PYSPARK_PYTHON"),
-        ("3.11.9", "0.0.1", r"penstock 0\.0\.1, the driver .*: install the same wheel"),
+        ("3.12.1", __version__, r"Python 3\.12\.1, but the driver has 3\.11\.9: set PYSPARK_PYTHON"),
+        ("3.11.9", "0.0.1", r"penstock 0\.0\.1, but the driver has .*: install the same wheel"),
     ],
 )
 def test_versions_that_differ_are_problems(python, penstock, problem):

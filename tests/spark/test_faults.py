@@ -73,7 +73,7 @@ def test_after_the_sink_was_killed_the_job_runs_again_and_its_receipts_verify(
     finally:
         with pytest.raises(SinkError, match="exit code -9"):
             sink.__exit__(None, None, None)
-    assert "ended before its time" in str(failure)
+    assert "ended early" in str(failure)
     # A task whose worker was killed with the job may leave its hidden folder. Receipts are left only by one whose
     # session had been closed before, which may happen to one of the two.
     left = receipts_of(tmp_path / "receipts")
@@ -116,7 +116,7 @@ def test_a_sink_that_is_stopped_fails_the_task_whatever_its_code(tmp_path, settl
 
     receipts = tmp_path / "receipts"
     apart = dehydrate(server.address, fingerprint=server.fingerprint, receipts=str(receipts))
-    with pytest.raises(SparkError, match="ended before its time"):
+    with pytest.raises(SparkError, match="ended early"):
         list(apart(batches()))
     assert list(receipts.iterdir()) == []
 

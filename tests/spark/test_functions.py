@@ -24,7 +24,7 @@ PIN = "ab" * 32
         ("host:0", {"fingerprint": PIN}, "HOST:PORT"),
         ("host:65536", {"fingerprint": PIN}, "HOST:PORT"),
         ("::1:4433", {"fingerprint": PIN}, "HOST:PORT"),
-        ("host:1", {}, "how to trust"),
+        ("host:1", {}, "to verify the sink"),
         ("host:1", {"fingerprint": PIN, "system_ca": True}, "exactly one"),
         ("host:1", {"fingerprint": "abc"}, "64 digits"),
         ("host:1", {"system_ca": True, "cert": "c.pem"}, "cert and key"),
@@ -159,7 +159,7 @@ def test_rows_that_are_out_of_order_or_missing_are_refused(order):
 
 
 def test_rows_without_the_columns_are_refused():
-    with pytest.raises(SparkError, match=r"they lack .*depth"):
+    with pytest.raises(SparkError, match=r"missing columns: .*depth"):
         list(rehydrate()(iter([pa.record_batch({"document": ["a"]})])))
 
 

@@ -46,14 +46,14 @@ def test_a_sink_ships_json_of_what_json_has_nothing_for(tmp_path):
 @pytest.mark.parametrize(
     ("options", "column", "message"),
     [
-        ({}, "n", "lumberjack sink needs an address"),
+        ({}, "n", "lumberjack sink requires an address"),
         ({"address": "nowhere"}, "n", "HOST:PORT"),
-        ({"address": "127.0.0.1:1"}, "event", "is JSON: a string"),
+        ({"address": "127.0.0.1:1"}, "event", "must be a string with JSON"),
         ({"address": "127.0.0.1:1", "compress": "10"}, "n", "from 0 to 9"),
         ({"address": "127.0.0.1:1", "frames": "D"}, "n", "json or map"),
-        ({"address": "logs.example.com:1"}, "n", "whom to trust"),
+        ({"address": "logs.example.com:1"}, "n", "is not on this machine: set fingerprint, ca or system_ca"),
         ({"address": "127.0.0.1:1", "ca": "x", "system_ca": "true"}, "n", "one of the options"),
-        ({"address": "127.0.0.1:1", "cert": "x"}, "n", "go together"),
+        ({"address": "127.0.0.1:1", "cert": "x"}, "n", "must be used together"),
     ],
 )
 def test_wrong_options_of_a_sink_are_named(options, column, message):

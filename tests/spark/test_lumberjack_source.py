@@ -131,15 +131,15 @@ def test_fields_become_columns_and_what_does_not_fit_is_kept(spool, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "lumberjack source needs an address"),
-        ({"path": "/no/such/folder"}, "neither HOST:PORT nor a folder"),
-        ({"path": "/", "colour": "blue"}, "no option colour"),
-        ({"address": "127.0.0.1:1"}, "how to trust"),
+        ({}, "lumberjack source requires an address"),
+        ({"path": "/no/such/folder"}, "neither HOST:PORT nor a directory"),
+        ({"path": "/", "colour": "blue"}, "unknown option 'colour'"),
+        ({"address": "127.0.0.1:1"}, "to verify the receiver"),
         ({"address": "127.0.0.1:1", "fingerprint": "ab" * 32, "read_key_file": "/no/such/file"}, "cannot be read"),
-        ({"listen": "127.0.0.1:0"}, "needs the option spool"),
-        ({"spool": "/", "path": "/"}, "goes with the option listen"),
-        ({"listen": "127.0.0.1:0", "spool": "/", "path": "/"}, "exclude each other"),
-        ({"listen": "0.0.0.0:5044", "spool": "/"}, "set advertise"),
+        ({"listen": "127.0.0.1:0"}, "requires the option spool"),
+        ({"spool": "/", "path": "/"}, "requires the option listen"),
+        ({"listen": "127.0.0.1:0", "spool": "/", "path": "/"}, "mutually exclusive"),
+        ({"listen": "0.0.0.0:5044", "spool": "/"}, "set the option advertise"),
         ({"listen": "nowhere", "spool": "/"}, "HOST:PORT"),
         ({"listen": "127.0.0.1:0", "spool": "/", "ack": "never"}, "spool or commit"),
         ({"path": "/", "maxRowsPerTrigger": "0"}, "positive number"),
@@ -190,7 +190,7 @@ def test_a_checkpoint_of_another_spool_is_refused(spool, tmp_path):
     end = following.latestOffset(following.initialOffset(), following.getDefaultReadLimit())
     with pytest.raises(SparkError, match="the checkpoint has positions of the spool"):
         following.latestOffset({**end, "spool": "ab" * 16}, following.getDefaultReadLimit())
-    with pytest.raises(SparkError, match="of another source"):
+    with pytest.raises(SparkError, match="belongs to another source"):
         following.partitions({}, {"session": 3})
 
 
@@ -338,11 +338,11 @@ def test_rows_are_shipped_to_a_receiver(spark, spool, tmp_path):
 
 def test_options_that_do_not_go_together_are_named_before_anything_is_opened(spool, tmp_path):
     folder = where(spool, tmp_path, "folder")
-    with pytest.raises(SparkError, match=r"the option reader .* wants the HOST:PORT of the receiver"):
+    with pytest.raises(SparkError, match=r"the option reader .* requires the HOST:PORT of a receiver"):
         stream(**folder, reader="nightly")
-    with pytest.raises(SparkError, match=r"the option fingerprint .* does not go with the others"):
+    with pytest.raises(SparkError, match=r"the option fingerprint .* cannot be combined with the other options"):
         stream(**folder, fingerprint="ab" * 32)
-    with pytest.raises(SparkError, match=r"no option colour; there are .*ca,.*path,.*read_key_file,.*storage.NAME"):
+    with pytest.raises(SparkError, match=r"unknown option 'colour' .* options: .*ca,.*path,.*key_file,.*storage.NAME"):
         reader(**folder, colour="red")
 
 

@@ -52,16 +52,16 @@ def test_options_are_checked_on_the_driver(job: Job, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("PENSTOCK_KEY", raising=False)
     url = f"https://buffer.example/pimp/{new_job_id()}"
     wrong = [
-        ({}, "needs the job's key"),
-        ({"key": "k"}, "needs an address.*https://HOST:PORT/pimp/JOB"),
+        ({}, "requires the job's key"),
+        ({"key": "k"}, "requires an address.*https://HOST:PORT/pimp/JOB"),
         ({"key": "k", "path": "nowhere"}, "no URL"),
         ({"key": "k", "path": f"http://buffer.example/pimp/{new_job_id()}"}, "plain HTTP"),
         ({"key": "k", "path": url, "allowed_hosts": "a.example, b.example"}, "allowed_hosts"),
         ({"key": "k", "path": url, "allowed_hosts": ""}, "the option allowed_hosts .* names nothing"),
         (given(job, jobs="each"), "query or partition"),
         (given(job, rows="csv"), "jsonl or ipc"),
-        (given(job, colour="blue"), "no option colour"),
-        (given(job) | {"key": "another"}, "cannot be made"),
+        (given(job, colour="blue"), "unknown option 'colour'"),
+        (given(job) | {"key": "another"}, "cannot be created"),
     ]
     for options, message in wrong:
         with pytest.raises(SparkError, match=message):
@@ -150,13 +150,13 @@ def test_an_attempt_with_other_rows_fails_its_job(job: Job) -> None:
     broken = Job.create(job.url.partition("/pimp/")[0], read_key="reader")
     with broken.sender(meta=reach.LISTS) as sender:
         sender.send('{"no url": 1}\n')
-    with pytest.raises(SparkError, match="lists what is no job"):
+    with pytest.raises(SparkError, match="has an invalid list of jobs"):
         PimpReader.of({"path": broken.url, "read_key": "reader"}, COLUMNS).partitions()
 
 
 def test_a_query_that_fails_tells_its_readers(job: Job) -> None:
     writer(job).abort([])
-    with pytest.raises(PimpError, match="the query of Spark has failed"):
+    with pytest.raises(PimpError, match="the Spark query failed"):
         job.consumer().read()
 
 

@@ -353,16 +353,16 @@ PIN = {"address": "sink:4433", "fingerprint": "ab" * 32}
 @pytest.mark.parametrize(
     ("options", "columns", "message"),
     [
-        ({}, "content binary", 'needs an address: .option("address", "HOST:PORT")'),
-        ({**PIN, "path": "other:1"}, "content binary", "name the sink twice"),
+        ({}, "content binary", 'requires an address: .option("address", "HOST:PORT")'),
+        ({**PIN, "path": "other:1"}, "content binary", "and the path 'other:1' are mutually exclusive"),
         ({"address": "sink"}, "content binary", "must be HOST:PORT, not 'sink'"),
         ({"address": "sink:1"}, "content binary", "exactly one of the options fingerprint, ca and system_ca"),
         ({"address": "sink:1", "fingerprint": "ab"}, "content binary", "the option fingerprint of the pipestream sink"),
-        ({**PIN, "cert": "c"}, "content binary", "cert and key of the pipestream sink go together"),
+        ({**PIN, "cert": "c"}, "content binary", "cert and key of the pipestream sink must be used together"),
         ({**PIN, "atomic": "yes"}, "content binary", "the option atomic of the pipestream sink must be true or false"),
         ({**PIN, "scopes": "all"}, "content binary", "must be none or document, not 'all'"),
-        ({**PIN, "scopes": "document"}, "content binary", "scopes=document needs a column document"),
-        ({**PIN, "transaction": "t", "atomic": "false"}, "content binary", "exclude each other"),
+        ({**PIN, "scopes": "document"}, "content binary", "scopes=document requires a column document"),
+        ({**PIN, "transaction": "t", "atomic": "false"}, "content binary", "mutually exclusive"),
         ({**PIN, "transaction": "t" * 257}, "content binary", "must have 1 to 256 bytes"),
         ({**PIN, "transactionSecret": "short"}, "content binary", "transactionSecret has fewer than 16 bytes"),
         (
@@ -373,17 +373,21 @@ PIN = {"address": "sink:4433", "fingerprint": "ab" * 32}
         (
             {**PIN, "transactionSecret": "s" * 16, "transactionSecretFile": "/none"},
             "content binary",
-            "and transactionSecretFile exclude each other",
+            "and transactionSecretFile are mutually exclusive",
         ),
         (
             {**PIN, "max_header": "1000"},
             "content binary",
             "max_header of the pipestream sink must be a number from 1024 to 1048576",
         ),
-        ({**PIN, "max_connections": "5"}, "content binary", "has no option max_connections"),
-        ({**PIN, "colour": "red"}, "content binary", "has no option colour; there are address,"),
-        (PIN, "value binary", "needs a column content; there are value"),
-        (PIN, "content binary, length int", "has no column length; there are content,"),
+        ({**PIN, "max_connections": "5"}, "content binary", "unknown option 'max_connections'"),
+        (
+            {**PIN, "colour": "red"},
+            "content binary",
+            "unknown option 'colour' for the pipestream sink; valid options: address,",
+        ),
+        (PIN, "value binary", "requires a column content; the columns are value"),
+        (PIN, "content binary, length int", "unknown column 'length' for the pipestream sink; valid columns: content,"),
         (PIN, "content int", "must be binary, or string, which is sent as UTF-8, not int"),
         (PIN, "content binary, path string", "path of the pipestream sink must be array<string>, not string"),
         (PIN, "content binary, metadata map<string,int>", "must be map<string,string>, not map<string,int>"),
@@ -477,7 +481,7 @@ def test_a_micro_batch_that_is_run_again_writes_nothing_twice(retrying, sink, tm
         query.awaitTermination()
 
     (tmp_path / "in" / "0.txt").write_text("zero\n")
-    with pytest.raises(Exception, match="a micro-batch has its own"):
+    with pytest.raises(Exception, match="each micro-batch has its own"):
         run(transaction="t")
     run()
     (tmp_path / "in" / "1.txt").write_text("one\ntwo\n")
@@ -499,5 +503,5 @@ def test_the_interval_of_stream_0_is_an_option_and_is_checked():
     assert read_peer(Options(given, "sink")).status_interval is None
     assert read_peer(Options({**given, "status_interval": "0.05"}, "sink")).status_interval == 0.05
     for wrong in ("0", "11", "-1", "nan", "soon"):
-        with pytest.raises(SparkError, match=r"status_interval of the pipestream sink must be from 0\.001 to 10"):
+        with pytest.raises(SparkError, match=r"status_interval of the pipestream sink: must be from 0\.001 to 10"):
             read_peer(Options({**given, "status_interval": wrong}, "sink"))

@@ -129,16 +129,16 @@ def test_rows_are_chosen_by_session_document_and_receipt(server, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "needs an address"),
-        ({"path": "/no/such/folder"}, "neither HOST:PORT nor a folder"),
+        ({}, "requires an address"),
+        ({"path": "/no/such/folder"}, "neither HOST:PORT nor a directory"),
         ({"path": "ftp://host/sink"}, "only local paths"),
-        ({"path": "/", "colour": "blue"}, "no option colour"),
+        ({"path": "/", "colour": "blue"}, "unknown option 'colour'"),
         ({"path": "/", "content": "maybe"}, "content .* must be true or false"),
         ({"path": "/", "max_content": "2147483647"}, "must be at most"),
         ({"path": "/", "receipts": "/no/such/file"}, "does not exist"),
         ({"path": "/", "session": "[1]"}, "JSON array of names"),
         ({"address": "127.0.0.1:1", "fingerprint": "ab" * 32}, "read_key_file"),
-        ({"address": "127.0.0.1:1", "read_key_file": "/no/such/file"}, "how to trust"),
+        ({"address": "127.0.0.1:1", "read_key_file": "/no/such/file"}, "to verify the server"),
         ({"address": "127.0.0.1:1", "fingerprint": "ab" * 32, "read_key_file": "/no/such/file"}, "cannot be read"),
     ],
 )
@@ -163,14 +163,14 @@ def test_the_server_of_a_source_has_the_limits_of_its_options(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"listen": "127.0.0.1:0"}, "needs the option spool"),
-        ({"spool": "/", "path": "/"}, "goes with the option listen"),
-        ({"listen": "127.0.0.1:0", "spool": "/", "path": "/"}, "exclude each other"),
-        ({"listen": "0.0.0.0:4433", "spool": "/"}, "set advertise"),
+        ({"listen": "127.0.0.1:0"}, "requires the option spool"),
+        ({"spool": "/", "path": "/"}, "requires the option listen"),
+        ({"listen": "127.0.0.1:0", "spool": "/", "path": "/"}, "mutually exclusive"),
+        ({"listen": "0.0.0.0:4433", "spool": "/"}, "set the option advertise"),
         ({"listen": "nowhere", "spool": "/"}, "HOST:PORT"),
-        ({"listen": "127.0.0.1:0", "spool": "s3://b/p", "advertise": "h:1"}, "executors read s3://b/p where it lies"),
-        ({"listen": "127.0.0.1:0", "spool": "/", "storage.region": "r"}, "no option storage.region"),
-        ({"client_ca": "/", "path": "/"}, "goes with the option listen"),
+        ({"listen": "127.0.0.1:0", "spool": "s3://b/p", "advertise": "h:1"}, "executors read s3://b/p directly"),
+        ({"listen": "127.0.0.1:0", "spool": "/", "storage.region": "r"}, "unknown option 'storage.region'"),
+        ({"client_ca": "/", "path": "/"}, "requires the option listen"),
         (
             {"listen": "127.0.0.1:0", "spool": "/", "max_header": "1000"},
             "the option max_header .* must be a number from 1024 to 1048576, not '1000'",
@@ -179,8 +179,8 @@ def test_the_server_of_a_source_has_the_limits_of_its_options(tmp_path, monkeypa
             {"listen": "127.0.0.1:0", "spool": "/", "max_parent_time": "soon"},
             r"the option max_parent_time .* must be a number of seconds from 0.1 to 3600.0, not 'soon'",
         ),
-        ({"path": "/", "max_header": "2000"}, "no option max_header"),
-        ({"path": "/", "receipts": "/"}, "is for batch reads"),
+        ({"path": "/", "max_header": "2000"}, "unknown option 'max_header'"),
+        ({"path": "/", "receipts": "/"}, "is only for batch reads"),
         ({"path": "/", "maxRowsPerTrigger": "0"}, "positive number"),
         (
             {"address": "h:1", "fingerprint": "ab" * 32, "deleteAfterCommit": "true", "read_key_file": __file__},
@@ -245,7 +245,7 @@ def test_a_checkpoint_of_another_sink_is_refused(server, tmp_path):
     for offset, message in [
         ({**end, "journal": "another", "session": 0}, "another sink"),
         ({**end, "session": 7}, "ahead of the sink"),
-        ({"index": 3}, "is no offset of this one"),
+        ({"index": 3}, "is not an offset of this one"),
     ]:
         with pytest.raises(SparkError, match=message):
             following.partitions(offset, {**end, "session": 9})

@@ -102,10 +102,10 @@ def test_a_sinks_policy_is_content_without_some_rows(spark: SparkSession, tmp_pa
     frame = spark.createDataFrame(rows, "document string, content binary").coalesce(1)
     with Server(sink=tmp_path / "sink", state_dir=tmp_path, max_payload=50) as server:
         writer = frame.write.format("pipestream").mode("append").option("fingerprint", server.fingerprint)
-        with pytest.raises(Exception, match="needs scopes=document"):
+        with pytest.raises(Exception, match="requires scopes=document"):
             writer.option("policy", "lenient").save(server.address)
         scoped = writer.option("scopes", "document")
-        with pytest.raises(Exception, match="the option policy of the pipestream sink a policy is strict"):
+        with pytest.raises(Exception, match="the option policy of the pipestream sink: a policy must be strict"):
             scoped.option("policy", "mild").save(server.address)
         scoped.option("policy", "lenient,on-failure=skip").save(server.address)
     written = spark.read.format("pipestream").load(str(tmp_path / "sink")).where("parent is not null")
@@ -119,10 +119,10 @@ def test_a_sinks_policy_is_content_without_some_rows(spark: SparkSession, tmp_pa
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"policy": "quorum"}, "policy: a quorum needs the ratio"),
+        ({"policy": "quorum"}, "policy: a quorum requires the ratio"),
         (
             {"policy": "strict,on-failure=defer", "sink": "s3://bucket/sink"},
-            "sets parts aside, and a sink that is a URI",
+            "defers parts, which requires a server: a sink that is a URI",
         ),
     ],
 )

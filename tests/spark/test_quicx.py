@@ -57,20 +57,20 @@ def drained(daemon: Daemon, *types: str) -> list[bytes]:
 @pytest.mark.parametrize(
     ("options", "schema", "message"),
     [
-        ({}, PAYLOAD, "needs the type"),
-        ({"type": "ocr"}, PAYLOAD, "needs an address"),
+        ({}, PAYLOAD, "requires a task type"),
+        ({"type": "ocr"}, PAYLOAD, "requires an address"),
         ({"type": "", "path": "a:1"}, PAYLOAD, "1 to 255 bytes"),
         ({"type": "ocr", "path": "nowhere"}, PAYLOAD, "HOST:PORT"),
-        ({"type": "ocr", "path": "sink:1"}, PAYLOAD, "say whom to trust"),
+        ({"type": "ocr", "path": "sink:1"}, PAYLOAD, "is not on this machine: set fingerprint, ca or system_ca"),
         ({"type": "ocr", "path": "sink:1", "system_ca": "true", "ca": "f"}, PAYLOAD, "one of the options"),
-        ({"type": "ocr", "path": "a:1", "plain": "true", "colour": "blue"}, PAYLOAD, "no option colour"),
-        ({"type": "ocr", "socket": "s", "address": "a:1"}, PAYLOAD, "name the daemon twice"),
+        ({"type": "ocr", "path": "a:1", "plain": "true", "colour": "blue"}, PAYLOAD, "unknown option 'colour'"),
+        ({"type": "ocr", "socket": "s", "address": "a:1"}, PAYLOAD, "mutually exclusive"),
         (
             {"type": "ocr", "path": "127.0.0.1:1"},
             StructType().add("payload", StringType()).add("more", LongType()),
-            "no more",
+            "unknown column 'more'",
         ),
-        ({"path": "127.0.0.1:1"}, StructType().add("type", LongType()), "is a string"),
+        ({"path": "127.0.0.1:1"}, StructType().add("type", LongType()), "must be a string"),
         ({"type": "a", "path": "127.0.0.1:1"}, StructType().add("payload", LongType()), "binary or string"),
     ],
 )
@@ -84,7 +84,7 @@ def test_wrong_options_and_columns_of_the_sink_are_named(options, schema, messag
     [
         ({"maxRowsPerTrigger": "0"}, "from 1 to 65535"),
         ({"retry": "soon"}, "positive"),
-        ({"type": "a"}, "no option type"),
+        ({"type": "a"}, "unknown option 'type'"),
         ({"types": " , "}, "the option types of the quicx source names nothing"),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_row_is_its_payload_or_json_and_its_type_and_key_are_columns(daemon):
 def test_a_full_queue_is_waited_for_and_one_that_stays_full_is_an_error():
     with Daemon(pool_bytes=64 << 10) as daemon:
         sink = writer(path=daemon.address, type="ocr", retry="1")
-        with pytest.raises(SparkError, match=r"did not take the tasks: .*no free block"):
+        with pytest.raises(SparkError, match=r"did not accept the tasks: .*no free block"):
             sink.write(iter([rows(*(f"{n:03}" + "x" * 1_000 for n in range(200)))]))
         waits = writer(path=daemon.address, type="ocr", retry="60")
         found, ended = set(), threading.Event()

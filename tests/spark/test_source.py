@@ -74,8 +74,8 @@ def test_what_cannot_be_read_is_listed_too_and_links_to_folders_are_not_followed
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "needs a folder"),
-        ({"path": "/no/such/folder"}, "does not exist"),
+        ({}, "requires a directory"),
+        ({"path": "/no/such/folder"}, "path does not exist: /no/such/folder"),
         ({"path": "ftp://bucket/folder"}, "only local paths"),
         ({"path": "file://elsewhere/folder"}, "another host"),
         ({"path": "/", "minPartitions": "none"}, "minPartitions"),

@@ -88,7 +88,7 @@ def test_logs_of_the_method_are_in_the_drivers_log(spark: SparkSession, caplog: 
 def test_what_cannot_work_is_refused_before_a_job_starts() -> None:
     with pytest.raises(SparkError, match="a list"):
         vgi_map("worker.py", "scale")
-    with pytest.raises(SparkError, match="needs the schema"):
+    with pytest.raises(SparkError, match="requires the schema"):
         vgi_map(WORKER, "scale", on_failure="row")
-    with pytest.raises(SparkError, match="not plain"):
+    with pytest.raises(SparkError, match="are not str, int, float, bool or bytes"):
         vgi_map(WORKER, "scale", arguments={"factor": [1.0]})

@@ -186,7 +186,7 @@ def test_no_token_is_in_a_log(issuer: Issuer, caplog: pytest.LogCaptureFixture) 
         answer = client.post("/vgi/who", headers=arrow)
         assert answer.status_code == 401
         assert token not in caplog.text + answer.text
-    assert "was not let in" in caplog.text
+    assert "was rejected" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_cookie_has_the_token_of_who_sends_no_header() -> None:
     assert request.get_header("Authorization") is None
     assert make_cookie_authenticate(inner, cookie_name="mine")(asking(Cookie="mine=s3cret")) is ALICE
     for wrong in (asking(), asking(Cookie="_vgi_auth=guess"), bearing("s3cret")):
-        with pytest.raises(ValueError, match=r"no cookie|not known"):
+        with pytest.raises(ValueError, match=r"cookie|unknown"):
             authenticate(wrong)
 
 
@@ -354,10 +354,10 @@ def test_a_service_that_does_not_tell_and_one_that_tells_nonsense() -> None:
         assert fetch_oauth_metadata(at).client_id == "app"
         assert http_oauth_metadata(running.url, prefix="/vgi") == fetch_oauth_metadata(f"{at}/vgi")
         assert http_oauth_metadata(running.url, prefix="/other") is None
-        with pytest.raises(ValueError, match=r"no object|missing required|no JSON"):
+        with pytest.raises(ValueError, match=r"not a JSON object|missing required|not JSON"):
             fetch_oauth_metadata(f"{running.url}/vgi/health")
     for wrong in ("file:///etc/hostname", "no url"):
-        with pytest.raises(ValueError, match="no URL of http"):
+        with pytest.raises(ValueError, match="is not an http:// or https:// URL"):
             fetch_oauth_metadata(wrong)
     with pytest.raises(ValueError, match="base_url is required"):
         http_oauth_metadata()

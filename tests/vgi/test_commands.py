@@ -121,32 +121,36 @@ def test_an_exchange_reads_lines_of_json_or_arrow(vgi: Callable[..., Said], targ
         for batch in ([1.0, 2.0], [], [3.0]):
             stream.write_batch(pa.RecordBatch.from_pydict({"value": pa.array(batch, pa.float64())}))
     assert rows(vgi(*scale, given=sink.getvalue())) == [{"value": 2.0}, {"value": 4.0}, {"value": 6.0}]
-    assert b"no stream of Arrow" in vgi(*scale, given=b"\xff\xff\xff\xff??", status=2).stderr
+    assert b"not a valid Arrow stream" in vgi(*scale, given=b"\xff\xff\xff\xff??", status=2).stderr
     assert b"line 2" in vgi(*scale, given=b'{"value": 1.0}\n[1]\n', status=2).stderr
     odd = vgi(*scale, given=b'{"value": 1.0}\n{"value": "x"}\n', status=1)
-    assert b"does not fit those before it" in odd.stderr
-    assert b"does not fit Arrow" in vgi(*scale, given=b'{"value": %d}\n' % (2**70), status=1).stderr
+    assert b"does not match the previous rows" in odd.stderr
+    assert b"does not match Arrow" in vgi(*scale, given=b'{"value": %d}\n' % (2**70), status=1).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "reason"),
     [
         (("call", SOCKET, "nope"), 1, "has no method 'nope'; it has add"),
-        (("call", SOCKET, "add"), 1, "add() needs a: double"),
+        (("call", SOCKET, "add"), 1, "add() requires a: double"),
         (("call", SOCKET, "add", "a=1", "c=1"), 1, "no parameter c; it takes a, b"),
         (("call", SOCKET, "add", "a=text"), 1, "a is double"),
         (("call", SOCKET, "count", f"n={2**70}"), 1, "n is int64: Python int too large"),
-        (("call", SOCKET, "add", "a"), 2, "'a' is not NAME=VALUE"),
+        (("call", SOCKET, "add", "a"), 2, "expected NAME=VALUE, not 'a'"),
         (("call", SOCKET, "boom", "text=no"), 1, "ValueError: no"),
         (("describe", "/no/such/worker"), 1, "'/no/such/worker' cannot be started"),
         (("describe", "unix:/no/such/socket"), 1, "/no/such/socket: No such file or directory: is its server running?"),
         (("describe", "tcp:127.0.0.1"), 1, "is not tcp:HOST:PORT"),
         (("describe", "tcp:127.0.0.1:9"), 1, "is its server running?"),
-        (("describe", "http://192.0.2.1:80"), 2, "say whom to trust"),
-        (("call", SOCKET, "add", "--token-file", __file__), 2, "--token-file is for http"),
+        (("describe", "http://192.0.2.1:80"), 2, "with --fingerprint, --ca or --system-ca"),
+        (("call", SOCKET, "add", "--token-file", __file__), 2, "--token-file requires http"),
         (("serve", "worker:ServiceImpl"), 2, "one of --stdio, --unix PATH, --tcp HOST:PORT and --http"),
-        (("serve", "worker:ServiceImpl", "--stdio", "--tokens", __file__), 2, "--tokens is for --http"),
-        (("serve", "worker:ServiceImpl", "--stdio", "--cert", __file__, "--key", __file__), 2, "for --http and --tcp"),
+        (("serve", "worker:ServiceImpl", "--stdio", "--tokens", __file__), 2, "--tokens requires --http"),
+        (
+            ("serve", "worker:ServiceImpl", "--stdio", "--cert", __file__, "--key", __file__),
+            2,
+            "--cert requires --http or --tcp",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(
@@ -174,7 +178,7 @@ def test_a_server_over_http_knows_its_callers_by_their_tokens(vgi: Callable[...,
     tokens.write_text("only-one-word\n")
     wrong = alone("serve", "worker:ServiceImpl", "--http", "--tokens", str(tokens), status=2).stderr
     assert b"line" in wrong
-    assert b"it is NAME TOKEN" in wrong
+    assert b"expected NAME TOKEN" in b" ".join(wrong.replace("│".encode(), b" ").split())
     assert b"worker:Nobody: " in alone("serve", "worker:Nobody", "--stdio", status=1).stderr
     assert b"only-one-word" not in wrong
 

@@ -93,7 +93,7 @@ def test_bytes_that_are_no_dataclass_are_an_ipc_error(data: bytes) -> None:
 
 
 def test_an_unknown_name_of_an_enum_names_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"Everything.color: 'GREEN' is no member of Color: RED, BLUE"):
+    with pytest.raises(ValueError, match=r"Everything.color: 'GREEN' is not a member of Color: RED, BLUE"):
         Everything._from_row(dict.fromkeys(Everything.ARROW_SCHEMA.names) | {"color": "GREEN"})
 
 

@@ -66,7 +66,7 @@ def take_account(
     documents = account.documents.total()
     for what, count in (("rows of documents", documents), ("composites", account.composites)):
         if count != listed:
-            account.problems.append(f"{listed} documents were listed, but there are {count} {what}")
+            account.problems.append(f"{listed} documents were listed, but {count} {what} were found")
     found = {path.stem for path in receipts_folder.glob("*.json")}
     for key in sorted(rows.keys() - found):
         account.problems.append(f"a document has no receipt, {key}.json")
@@ -85,7 +85,7 @@ def _read_parts(folder: Path, account: Account) -> Counter[str]:
             rows[row["key"]] += 1
             where = " » ".join([row["document"], *row["path"]])
             if row["status"] not in _SETTLED:
-                account.problems.append(f"{where} has no final status but {row['status']}")
+                account.problems.append(f"{where} has the status {row['status']}, which is not final")
             if row["status"] != "COMPLETE":
                 account.failures.append((where, row["reason"] or ""))
                 if not row["reason"]:
@@ -113,8 +113,8 @@ def _check(path: Path, differences: list[str], rows: int | None, account: Accoun
     receipt = receipts.load(path)
     parts = receipt["parts"]
     if rows is None:
-        account.problems.append(f"{path.name} is of a document that has no rows")
+        account.problems.append(f"{path.name} belongs to a document without rows")
     # Documents with the same name and content share one receipt, but each has its own rows.
     elif rows % (len(parts) + 1) != 0:
-        account.problems.append(f"{path.name} tells of {len(parts)} parts, but there are {rows - 1} rows")
+        account.problems.append(f"{path.name} lists {len(parts)} parts, but there are {rows - 1} rows")
     account.digests += sum(part["sha256"] is not None for part in [receipt, *parts]) + len(receipt["scopes"]) + 1

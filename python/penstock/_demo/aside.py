@@ -84,7 +84,7 @@ class Aside:
         for name, future in zip(self.documents, self._futures, strict=True):
             failure = self._outcome(future).failure
             if failure is not None:
-                raise SparkError(f"the worker could not take {name} apart: {failure.decode('utf-8', 'replace')}")
+                raise SparkError(f"the worker could not split {name}: {failure.decode('utf-8', 'replace')}")
 
     def _outcome(self, future: "Future[Outcome]") -> Outcome:
         while True:
@@ -92,7 +92,7 @@ class Aside:
                 return future.result(_LOOK)
             except Late:
                 if self._worker.poll() is not None:
-                    raise SparkError(f"the worker of the task queue ended; {self._log} says why") from None
+                    raise SparkError(f"the worker of the task queue ended; see {self._log}") from None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

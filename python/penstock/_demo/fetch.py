@@ -18,7 +18,7 @@ __all__ = ["FetchError", "fetch"]
 
 _SECONDS = 300
 _REQUIREMENT = re.compile(r"^([a-z-]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", re.MULTILINE)
-_INSTEAD = "or give documents of your own with --documents DIR"
+_INSTEAD = "or use your own documents with --documents DIR"
 
 
 class FetchError(Error):
@@ -43,12 +43,10 @@ def fetch(folder: Path) -> None:
             command, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise FetchError(f"pip could not fetch the documents: {error}; try again, {_INSTEAD}", "io") from error
+        raise FetchError(f"pip could not download the documents: {error}; try again, {_INSTEAD}", "io") from error
     if pip.returncode != 0:
         reason = _reason(pip.stderr)
-        raise FetchError(
-            f"pip could not fetch the documents ({reason}); see whether it has a network, {_INSTEAD}", "io"
-        )
+        raise FetchError(f"pip could not download the documents ({reason}); check the network, {_INSTEAD}", "io")
 
 
 def _is_there(folder: Path, name: str, version: str, digest: str) -> bool:
@@ -63,4 +61,4 @@ def _is_there(folder: Path, name: str, version: str, digest: str) -> bool:
 def _reason(stderr: str) -> str:
     lines = [line.removeprefix("ERROR: ") for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in stderr.splitlines() if line.startswith("ERROR: ")]
-    return (errors or lines[-1:] or ["it does not say why"])[0]
+    return (errors or lines[-1:] or ["no reason given"])[0]

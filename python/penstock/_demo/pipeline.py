@@ -104,7 +104,7 @@ class Pipeline:
     def put_together(self, results: Path) -> None:
         """Write a composite for each document that was split."""
         if self._parts is None:
-            raise SparkError("nothing was taken apart")
+            raise SparkError("no document was split")
         with self._one_line():
             self._parts.mapInArrow(rehydrate(), COMPOSITE_SCHEMA).write.parquet(str(results / "composites"))
 
@@ -116,7 +116,7 @@ class Pipeline:
         except PySparkException as error:
             raise SparkError(_cause(str(error)), "application") from error
         except (Py4JError, OSError) as error:
-            raise SparkError(f"the JVM of Spark ended; {self._log} says why", "io") from error
+            raise SparkError(f"the JVM of Spark ended; see {self._log}", "io") from error
 
 
 def _cause(text: str) -> str:

@@ -74,7 +74,7 @@ class Published:
             self.problems.append(f"{row['document']} was not published: {error}")
             return None
         if found != text.encode():
-            self.problems.append(f"{row['document']} was published, and reads otherwise")
+            self.problems.append(f"{row['document']} was published, but its content differs")
             return None
         told = {name: row[name] for name in ("document", "status", "parts", "failed")}
         return json.dumps(told | {"link": job.page_url}, ensure_ascii=False) + "\n"
@@ -95,11 +95,13 @@ class Published:
 
 def show_published(console: Console, published: Published, *, opens: bool) -> None:
     """Print the link; if ``opens``, show it in a browser until Ctrl-C or the end of the jobs' lifetime."""
-    more = f", {published.left_out:,} are left out" if published.left_out else ""
+    more = f", {published.left_out:,} omitted" if published.left_out else ""
     console.print(f"\nPublished: {published.documents:,} composites{more}. The list:")
     console.print(published.link, soft_wrap=True, markup=False, highlight=False)
     if not (opens and console.is_terminal and webbrowser.open(published.link or "")):
-        console.print(f"For five minutes: {published.command}", soft_wrap=True, markup=False, highlight=False)
+        console.print(
+            f"To serve it for five minutes: {published.command}", soft_wrap=True, markup=False, highlight=False
+        )
         return
     console.print("It is served for five minutes; Ctrl-C ends it.")
     with suppress(KeyboardInterrupt):

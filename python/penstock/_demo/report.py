@@ -36,7 +36,7 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
 
 
 def _documents(account: Account, logged: int) -> Table:
-    table = _table("Accounted for", "", "in all", "complete", "failed", "skipped")
+    table = _table("Accounted for", "", "total", "complete", "failed", "skipped")
     for name, statuses in (("documents", account.documents), ("parts", account.parts)):
         counts = [statuses.total(), *(statuses[status] for status in ("COMPLETE", "FAILED", "SKIPPED"))]
         table.add_row(name, *(f"{count:,}" for count in counts))
@@ -77,9 +77,7 @@ def _failures(account: Account) -> Table:
     for where, reason in account.failures[:_SHOWN_FAILURES]:
         table.add_row(Text(where), Text(reason))
     if len(account.failures) > _SHOWN_FAILURES:
-        table.add_row(
-            f"and {len(account.failures) - _SHOWN_FAILURES:,} more", "every one has its reason in the results"
-        )
+        table.add_row(f"and {len(account.failures) - _SHOWN_FAILURES:,} more", "the results have the reason of each")
     return table
 
 
@@ -87,16 +85,16 @@ def _rates(account: Account, seconds: Mapping[str, float]) -> Table:
     table = _table("Seconds", "stage", "seconds")
     for name, taken in seconds.items():
         table.add_row(name, f"{taken:.1f}")
-    table.add_row("in all", f"{sum(seconds.values()):.1f}")
-    taken = seconds.get("taking apart and sending", 0.0)
+    table.add_row("total", f"{sum(seconds.values()):.1f}")
+    taken = seconds.get("splitting and sending", 0.0)
     if taken > 0:
-        table.add_row("parts a second", f"{account.parts.total() / taken:,.0f}")
-        table.add_row("bytes a second", decimal(int(account.bytes / taken)))
+        table.add_row("parts per second", f"{account.parts.total() / taken:,.0f}")
+        table.add_row("bytes per second", decimal(int(account.bytes / taken)))
     return table
 
 
 def _places(places: Mapping[str, Path]) -> Table:
-    table = _table("Where everything lies", "what", "where", left=2)
+    table = _table("Output", "what", "where", left=2)
     for name, path in places.items():
         table.add_row(name, Text(str(path)))
     return table

@@ -120,7 +120,7 @@ def _compute(folder: Path, output: Path, listing: Listing, stages: Stages) -> No
         with pipeline:
             receipts = output / "receipts"
             with (
-                stages.stage("taking apart and sending", listing.documents, sink.metrics),
+                stages.stage("splitting and sending", listing.documents, sink.metrics),
                 Aside(listing.files, sink, receipts, results / "aside", output / "worker.log") as aside,
             ):
                 pipeline.take_apart(folder, sink, receipts, results, aside)
@@ -133,18 +133,14 @@ def _prepare(output: Path, documents: Path, stages: Stages) -> None:
     own = [output / name for name in _OWN]
     if documents.is_relative_to(output) and any(documents.is_relative_to(path) for path in own):
         raise DemoError(
-            f"{documents} is what the demo writes: name another folder of documents, or another output", "misuse"
+            f"{documents} is written by the demo: choose another directory of documents, or another --output", "misuse"
         )
     if output.is_relative_to(documents):
-        raise DemoError(
-            f"the output {output} lies in the folder of documents: name another one with --output", "misuse"
-        )
+        raise DemoError(f"the output {output} lies in the directory of documents: choose another --output", "misuse")
     mark = output / _MARK
     present = [path for path in own if path.exists()]
     if present and not mark.exists():
-        raise DemoError(
-            f"{present[0]} is there already, and the demo did not write it: name another folder with --output", "misuse"
-        )
+        raise DemoError(f"{present[0]} exists, but the demo did not write it: choose another --output", "misuse")
     output.mkdir(parents=True, exist_ok=True)
     mark.touch()
     if present:

@@ -59,7 +59,7 @@ class SinkProcess:
     ) -> None:
         code = self._stop()
         if error is None and code != 0:
-            raise SinkError(f"the sink ended with exit code {code}; {self._log} says more", "io")
+            raise SinkError(f"the sink ended with exit code {code}; see {self._log}", "io")
 
     @property
     def pid(self) -> int:
@@ -81,12 +81,12 @@ class SinkProcess:
                 line += data
         ready = _READY.fullmatch(line)
         if ready is None:
-            raise SinkError(f"the sink did not get ready in {_START_SECONDS} s; {self._log} says more", "io")
+            raise SinkError(f"the sink was not ready within {_START_SECONDS} s; see {self._log}", "io")
         self.address, self.fingerprint = ready[1].decode(), ready[2].decode()
         # The address of the metrics is logged before the line on stdout.
         metrics = _METRICS.search(self._log.read_bytes())
         if metrics is None:
-            raise SinkError(f"the sink does not say where its metrics are; {self._log} says more", "io")
+            raise SinkError(f"the sink does not report the address of its metrics; see {self._log}", "io")
         self.metrics = metrics[1].decode()
 
     def _stop(self) -> int:

@@ -109,7 +109,7 @@ class Receiver:
 
     def _listening(self) -> "_core.LumberjackReceiver":
         if self._native is None:
-            raise LumberjackError("await the receiver, or enter it, before it is used", "misuse")
+            raise LumberjackError("await the receiver, or enter it, before using it", "misuse")
         return self._native
 
     @property
@@ -146,7 +146,7 @@ class Receiver:
         Raises:
             LumberjackError: Of kind "deadline" after the timeout.
         """
-        async with seconds_or(timeout, _late("no batch has come within the time-out")):
+        async with seconds_or(timeout, _late("no batch arrived within the timeout")):
             native = await result(_core.lumberjack_next(futures(), self._listening()))
         return None if native is None else Batch(native)
 
@@ -252,7 +252,7 @@ class Sender:
 
     def _open(self) -> "_core.LumberjackSender":
         if self._native is None:
-            raise LumberjackError("await the sender, or enter it, before it is used", "misuse")
+            raise LumberjackError("await the sender, or enter it, before using it", "misuse")
         return self._native
 
     async def send(self, events: Iterable[object], *, wait: bool = True, timeout: float | None = None) -> None:
@@ -261,7 +261,7 @@ class Sender:
         If the call is cancelled, some, all or none of the events may be sent.
         """
         native = self._open()
-        async with seconds_or(timeout, _late("the events were not taken within the time-out")):
+        async with seconds_or(timeout, _late("the events were not accepted within the timeout")):
             if hasattr(events, "__arrow_c_array__") or hasattr(events, "__arrow_c_stream__"):
                 for batch in batches_of(events):
                     if self._frames == "json" and "event" in batch.schema.names:
@@ -297,7 +297,7 @@ class Sender:
         Raises:
             LumberjackError: Of kind "deadline" after the timeout.
         """
-        async with seconds_or(timeout, _late("not everything was acknowledged within the time-out")):
+        async with seconds_or(timeout, _late("not all events were acknowledged within the timeout")):
             await result(_core.lumberjack_flush(futures(), self._open()))
 
     async def close(self, grace: float = 30.0) -> None:

@@ -40,7 +40,7 @@ _log = logging.getLogger("penstock.pimp")
 
 
 def _late() -> PimpError:
-    return PimpError("it has taken longer than the time-out", "deadline", "DEADLINE")
+    return PimpError("the operation timed out", "deadline", "DEADLINE")
 
 
 class Buffer:
@@ -116,7 +116,7 @@ class Buffer:
 
     def _listening(self) -> "_core.PimpBuffer":
         if self._native is None:
-            raise PimpError("await the buffer, or enter it, before it is used", "misuse", "MISUSE")
+            raise PimpError("await the buffer, or enter it, before using it", "misuse", "MISUSE")
         return self._native
 
     @property
@@ -216,7 +216,9 @@ class Job(blocking.Job):
         """Make another key the writeKey. Arguments and errors are those of `penstock.pimp.Job.take_over`."""
         etag = etag or (await self.status(timeout)).etag
         if etag is None:
-            raise PimpError("the buffer gives no ETag: it knows no takeover", "violation", "PRECONDITION_FAILED")
+            raise PimpError(
+                "the buffer sends no ETag: it does not support takeover", "violation", "PRECONDITION_FAILED"
+            )
         key = key or new_key()
         async with seconds_or(timeout, _late()):
             await result(_core.pimp_take_over(futures(), await self._opened(), etag, key_of(self), key))

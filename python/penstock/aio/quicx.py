@@ -42,7 +42,7 @@ _F = TypeVar("_F", bound=_Function)
 
 
 def _late() -> QuicxError:
-    return QuicxError("it has taken longer than the time-out", "deadline")
+    return QuicxError("the operation timed out", "deadline")
 
 
 class Daemon:
@@ -126,7 +126,7 @@ class Daemon:
 
     def _running(self) -> "_core.QuicxDaemon":
         if self._native is None:
-            raise QuicxError("await the daemon, or enter it, before it is used", "misuse")
+            raise QuicxError("await the daemon, or enter it, before using it", "misuse")
         return self._native
 
     @property
@@ -264,7 +264,7 @@ class Producer(_Reaching):
 
     def _open(self) -> "_core.QuicxProducer":
         if self._native is None:
-            raise QuicxError("await the producer, or enter it, before it is used", "misuse")
+            raise QuicxError("await the producer, or enter it, before using it", "misuse")
         return self._native
 
     @asynccontextmanager
@@ -432,7 +432,7 @@ class Worker(_Reaching):
         def register(function: _F) -> _F:
             is_coroutine: bool = inspect.iscoroutinefunction(function)
             if not is_coroutine:
-                raise TypeError("a worker for asyncio runs coroutine functions: async def")
+                raise TypeError("a worker for asyncio requires coroutine functions: async def")
             self._functions[type] = function
             return function
 
@@ -453,7 +453,7 @@ class Worker(_Reaching):
         """
         check_not_stopped(self._stop.is_set())
         if not self._functions:
-            raise QuicxError("there is no function: decorate one with worker.task(TYPE)", "misuse")
+            raise QuicxError("no function is registered: decorate one with worker.task(TYPE)", "misuse")
         native = await self._connect()
         while True:
             try:
@@ -525,7 +525,7 @@ class Worker(_Reaching):
         try:
             await result(_core.quicx_verdict(futures(), native, task.id, failure))
         except QuicxError as lost:
-            _log.warning("what became of task %d could not be told: %s", task.id, lost)
+            _log.warning("the outcome of task %d could not be reported: %s", task.id, lost)
             return
         if failure is None and self._spool is not None:
             await asyncio.to_thread(self._spool.drop, task.payload)

@@ -20,7 +20,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="penstock",
-    help="Documents taken apart on Spark, carried over QUIC, and proved to have arrived.",
+    help="Split documents on Spark, send the parts over QUIC, verify that all arrived.",
     no_args_is_help=True,
     add_completion=False,
     # A traceback means a bug in penstock, and is printed in Python's usual form.

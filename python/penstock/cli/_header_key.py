@@ -15,7 +15,7 @@ HeaderKeyOption = Annotated[
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help="Seal metadata and types in headers with the key in this file; PENSTOCK_HEADER_KEY does the same.",
+        help="File with the key that seals metadata and types in headers; default: $PENSTOCK_HEADER_KEY, if set.",
     ),
 ]
 

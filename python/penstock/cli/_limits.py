@@ -12,21 +12,21 @@ from penstock._pipestream_limits import LIMITS, SERVER_LIMITS, Limits
 __all__ = ["limited"]
 
 _HELP = {
-    "max_connections": "Connections at once; by default 1,024.",
-    "max_scope_depth": "How deep scopes may lie; by default 7.",
-    "max_entities_per_scope": "Entities that a scope may have in all; by default 4,294,967,294.",
-    "max_open_entities": "Entities of a session without a terminal status; by default 1,000,000.",
-    "max_open_parents": "Parents of a session that are open; by default 1,000,000.",
-    "max_children": "Children of one parent, whatever its length; by default 4,294,967,294.",
-    "max_children_per_mib": "Children of one parent for each MiB of its original; by default 1,000.",
-    "max_parent_time": "Seconds that a parent may be open; by default 3,600.",
-    "max_open_checkpoints": "Checkpoints that are not answered; by default 1,024.",
-    "max_checkpoint_time": "Seconds that a checkpoint may be open; by default what it asks for.",
-    "max_header": "Bytes of a header; by default 1 MiB.",
-    "max_metadata": "Bytes of a header's metadata; by default 1 MiB.",
-    "max_held_headers": "Bytes of headers that wait for their announcement; by default 16 MiB.",
-    "max_claims": "Claim checks that are known; by default 1,000,000.",
-    "max_claim_life": "Seconds that a claim check is good; by default 86,400.",
+    "max_connections": "Maximum concurrent connections; default 1,024.",
+    "max_scope_depth": "Maximum nesting depth of scopes; default 7.",
+    "max_entities_per_scope": "Maximum entities per scope, in total; default 4,294,967,294.",
+    "max_open_entities": "Maximum entities per session without a terminal status; default 1,000,000.",
+    "max_open_parents": "Maximum open parents per session; default 1,000,000.",
+    "max_children": "Maximum children per parent, whatever its size; default 4,294,967,294.",
+    "max_children_per_mib": "Maximum children per parent for each MiB of its original; default 1,000.",
+    "max_parent_time": "Seconds that a parent may stay open; default 3,600.",
+    "max_open_checkpoints": "Maximum unanswered checkpoints; default 1,024.",
+    "max_checkpoint_time": "Seconds that a checkpoint may stay open; default: what it requests.",
+    "max_header": "Maximum bytes of a header; default 1 MiB.",
+    "max_metadata": "Maximum bytes of metadata in a header; default 1 MiB.",
+    "max_held_headers": "Maximum bytes of headers that wait for their announcement; default 16 MiB.",
+    "max_claims": "Maximum stored claim checks; default 1,000,000.",
+    "max_claim_life": "Seconds that a claim check is valid; default 86,400.",
 }
 
 

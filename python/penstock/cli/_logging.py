@@ -11,9 +11,11 @@ import typer
 __all__ = ["LogFormatOption", "LogLevelOption", "configure"]
 
 LogLevelOption = Annotated[
-    Literal["error", "warn", "info", "debug", "trace"], typer.Option("--log-level", help="What to log to stderr.")
+    Literal["error", "warn", "info", "debug", "trace"], typer.Option("--log-level", help="Log level, on stderr.")
 ]
-LogFormatOption = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How to log it.")]
+LogFormatOption = Annotated[
+    Literal["text", "json"], typer.Option("--log-format", help="Log format: text, or json for one object per line.")
+]
 
 _PYTHON_LEVELS = {
     "error": logging.ERROR,

@@ -44,8 +44,9 @@ def _take(path: Path) -> TextIO:
             file.seek(0)
             number = file.read(32).strip()
             file.close()
+            owner = f"process {number}" if number else "another process"
             raise QuicxError(
-                f"{path}: the process {number or 'that has it'} runs and has this pidfile: stop it, or name another",
+                f"{path}: pidfile is in use by {owner}: stop it, or choose another file",
                 "misuse",
             ) from None
         except BaseException:

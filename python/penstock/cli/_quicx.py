@@ -21,14 +21,19 @@ def _address(value: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
-ConnectOption = Annotated[str, typer.Option("--connect", metavar="HOST:PORT", help="The daemon.", callback=_address)]
+ConnectOption = Annotated[
+    str, typer.Option("--connect", metavar="HOST:PORT", help="Daemon address.", callback=_address)
+]
 SocketOption = Annotated[
-    Path | None, typer.Option("--socket", metavar="PATH", help="The daemon's Unix socket, instead of an address.")
+    Path | None, typer.Option("--socket", metavar="PATH", help="Unix socket of the daemon, instead of --connect.")
 ]
 SpoolOption = Annotated[
     str | None,
     typer.Option(
-        "--spool", metavar="DIR|URI", help="Where producers and workers have large payloads.", callback=folder
+        "--spool",
+        metavar="DIR|URI",
+        help="Directory or object-store URI for large payloads, shared by producers and workers; default: none.",
+        callback=folder,
     ),
 ]
 
@@ -46,17 +51,17 @@ def reach(
     from penstock._addresses import is_local
 
     if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
+        raise typer.BadParameter("--cert and --key must be used together")
     given = (fingerprint is not None) + (ca is not None) + system_ca
     if socket is not None:
         if connect != DEFAULT:
-            raise typer.BadParameter("--connect and --socket name the daemon twice: leave one out")
+            raise typer.BadParameter("--connect and --socket are mutually exclusive")
         if given or cert is not None:
-            raise typer.BadParameter("--socket is this machine's: it goes with no option of TLS")
+            raise typer.BadParameter("--socket cannot be combined with TLS options")
     elif given > 1 or (given == 0 and (cert is not None or not is_local(connect))):
         raise typer.BadParameter(
-            "to another machine it is always encrypted, so say whom to trust, by exactly one of --fingerprint HEX (the "
-            "daemon prints it when it starts), --ca FILE and --system-ca"
+            "TLS, which other machines require, needs exactly one of --fingerprint HEX (the daemon prints it when it "
+            "starts), --ca FILE and --system-ca"
         )
     trust = {"fingerprint": fingerprint, "ca": ca, "system_ca": system_ca, "cert": cert, "key": key}
     return {"address": connect, "socket": socket, **trust}

@@ -23,7 +23,7 @@ MetricsOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Where to serve metrics for Prometheus, and /healthz; the log names a port that was picked.",
+        help="Address for Prometheus metrics and /healthz; port 0 picks a free port and logs it; default: none.",
         callback=listening,
     ),
 ]
@@ -31,5 +31,7 @@ MetricsOption = Annotated[
 
 MaxConnectionsPerAddressOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Connections of one address, or of a /64 of IPv6; by default seven eighths, at least 64."),
+    typer.Option(
+        min=1, help="Maximum concurrent connections per IPv4 address or IPv6 /64; default: 7/8 of all, at least 64."
+    ),
 ]

@@ -11,7 +11,9 @@ __all__ = ["StorageOption", "existing", "existing_folder", "folder", "storage_op
 
 StorageOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="An option of the object store, endpoint=URL for instance; repeat it."),
+    typer.Option(
+        metavar="NAME=VALUE", help="Object-store option, such as endpoint=URL; repeatable; default: the environment."
+    ),
 ]
 
 
@@ -55,10 +57,10 @@ def storage_options(given: list[str] | None, *uris: str | None) -> dict[str, str
     for each in given or ():
         name, separator, value = each.partition("=")
         if not separator or not name:
-            raise typer.BadParameter(f"--storage takes NAME=VALUE, not {each!r}")
+            raise typer.BadParameter(f"--storage must be NAME=VALUE, not {each!r}")
         options[name] = value
     if options and not any(uri is not None and is_uri(uri) for uri in uris):
-        raise typer.BadParameter("--storage is for URIs of object stores, and there is none")
+        raise typer.BadParameter("--storage requires an object-store URI, and none was given")
     try:
         return check_storage(options, *uris)
     except ValueError as error:

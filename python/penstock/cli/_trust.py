@@ -34,7 +34,7 @@ ServerArgument = Annotated[
     str,
     typer.Argument(
         metavar="HOST:PORT",
-        help="The server; or pipestream://HOST:PORT/SESSION.",
+        help="Server address, or a pipestream://HOST:PORT/SESSION URI.",
         callback=_checked(check_server),
     ),
 ]
@@ -42,20 +42,22 @@ FingerprintOption = Annotated[
     str | None,
     typer.Option(
         metavar="HEX",
-        help="Trust the server whose certificate has this SHA-256.",
+        help="Trust the server whose certificate has this SHA-256 fingerprint.",
         callback=_checked(fingerprint_digits),
     ),
 ]
 CaOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Trust servers that this CA (PEM) has signed."),
+    typer.Option(
+        metavar="FILE", exists=True, dir_okay=False, help="Trust servers with a certificate signed by this CA (PEM)."
+    ),
 ]
-SystemCaOption = Annotated[bool, typer.Option("--system-ca", help="Trust what the system trusts.")]
+SystemCaOption = Annotated[bool, typer.Option("--system-ca", help="Use the operating system's CA certificates.")]
 CertOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Our own certificate (PEM).")
+    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Client certificate (PEM).")
 ]
 KeyOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Its private key (PEM).")
+    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Private key for --cert (PEM).")
 ]
 
 
@@ -64,7 +66,7 @@ MtuOption = Annotated[
     typer.Option(
         min=1_200,
         max=9_000,
-        help="Bytes of a UDP payload on the path, at most; by default 6,500 on this machine, else 1,452.",
+        help="Largest UDP payload to probe, in bytes; default 6,500 on this machine, else 1,452.",
     ),
 ]
 
@@ -74,11 +76,11 @@ def trust(
 ) -> Mapping[str, Any]:
     """Check the options, and return them as keyword arguments of ``connect``."""
     if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
+        raise typer.BadParameter("--cert and --key must be used together")
     given = (fingerprint is not None) + (ca is not None) + system_ca
     if given != 1:
         raise typer.BadParameter(
-            "the connection is always encrypted, so say whom to trust, by exactly one of --fingerprint HEX (the server "
-            "prints it when it starts), --ca FILE and --system-ca"
+            "the connection always uses TLS, and needs exactly one of --fingerprint HEX (the server prints it when it "
+            "starts), --ca FILE and --system-ca"
         )
     return {"fingerprint": fingerprint, "ca": ca, "system_ca": system_ca, "cert": cert, "key": key}

@@ -9,9 +9,11 @@ __all__ = ["register"]
 
 
 def _cert(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", file_okay=False, help="Where; made if it is not there.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", file_okay=False, help="Output directory; created if missing.")
+    ],
 ) -> None:
-    """Write ca.pem, cert.pem and key.pem for localhost, 127.0.0.1 and ::1; files that are there stay."""
+    """Write ca.pem, cert.pem and key.pem for localhost, 127.0.0.1 and ::1; existing files are never overwritten."""
     from penstock.tls import write_certificates
 
     typer.echo(f"fingerprint {write_certificates(directory)}")

@@ -17,27 +17,31 @@ def _demo(
     documents: Annotated[
         Path | None,
         typer.Option(
-            help="A folder of documents (or one document); by default some are fetched through pip.", exists=True
+            help="Directory of documents, or one document; default: samples downloaded with pip.", exists=True
         ),
     ] = None,
     logs: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Ship this log too; those of the sink and of Spark always are.", exists=True),
+        typer.Option(
+            metavar="FILE",
+            help="Additional log file to ship, besides those of the sink and of Spark; repeatable.",
+            exists=True,
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option(help="Where everything is written.", file_okay=False)] = Path("demo-output"),
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not have a browser show the composites.")] = False,
+    output: Annotated[Path, typer.Option(help="Output directory.", file_okay=False)] = Path("demo-output"),
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the composites in a browser.")] = False,
 ) -> None:
-    """Take real documents apart on local Spark, send every part over QUIC to a sink, put them together, and verify.
+    """Split real documents on local Spark, send every part over QUIC to a sink, reassemble them, and verify.
 
     Exits with 0 only if every document is accounted for: every part has a status, and a reason unless it is COMPLETE,
-    and every receipt agrees with the bytes in the sink.
+    and every receipt matches the bytes in the sink.
     """
     from rich.console import Console
 
     try:
         from penstock._demo import run
     except ModuleNotFoundError as error:
-        raise SparkError(f"the demo needs the package {error.name}: pip install 'penstock[spark]'") from error
+        raise SparkError(f"the demo requires the package {error.name}: pip install 'penstock[spark]'") from error
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)

@@ -44,12 +44,12 @@ def _extension() -> Finding:
             "extension",
             "problem",
             f"penstock._core does not load: {error}",
-            "In a clone run `make develop`; elsewhere install the wheel again: pip install --force-reinstall penstock.",
+            "In a clone run `make develop`; otherwise reinstall the wheel: pip install --force-reinstall penstock.",
         )
     found = f"penstock._core {_core.__version__}"
     if _core.__version__ != __version__:
         return Finding(
-            "extension", "problem", f"{found}, but the package is {__version__}", "Build it anew: `make develop`."
+            "extension", "problem", f"{found}, but the package is {__version__}", "Rebuild it: `make develop`."
         )
     return Finding("extension", "ok", found)
 
@@ -66,7 +66,9 @@ def _java() -> Finding:
     found = f"Java {java.major} at {java.path} (from {java.source})"
     if java.major not in _TESTED_JAVA:
         tested = ", ".join(map(str, _TESTED_JAVA))
-        return Finding("java", "warning", found, f"Spark is tested on Java {tested}; set JAVA_HOME if it fails.")
+        return Finding(
+            "java", "warning", found, f"Spark is tested with Java {tested}; if it fails, set JAVA_HOME to one of these."
+        )
     return Finding("java", "ok", found)
 
 
@@ -83,7 +85,7 @@ def _package(name: str, lowest: tuple[int, ...], below: tuple[int, ...], remedy:
     except PackageNotFoundError:
         return Finding(name, "problem", "not installed", remedy)
     if not lowest <= _release(found) < below:
-        return Finding(name, "problem", f"{found}, wanted {wanted}", remedy)
+        return Finding(name, "problem", f"{found}, required: {wanted}", remedy)
     return Finding(name, "ok", found)
 
 
@@ -106,7 +108,7 @@ def _workers() -> Finding:
     python = shutil.which(named or "python3")
     if python is None:
         return Finding("workers", "problem", f"{named or 'python3'} is not on PATH", remedy)
-    source = f"{python} ({'PYSPARK_PYTHON' if named else 'PATH, as PYSPARK_PYTHON is not set'})"
+    source = f"{python} ({'PYSPARK_PYTHON' if named else 'from PATH, as PYSPARK_PYTHON is not set'})"
     probe = "import sys, penstock; print('%d.%d' % sys.version_info[:2])"
     try:
         run = subprocess.run([python, "-c", probe], capture_output=True, text=True, timeout=60, check=False)
@@ -116,10 +118,12 @@ def _workers() -> Finding:
     status: Literal["warning", "problem"] = "problem" if named else "warning"
     if run.returncode != 0:
         reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return Finding("workers", status, f"{source} has no penstock: {reason}", remedy)
+        return Finding("workers", status, f"{source} cannot import penstock: {reason}", remedy)
     driver = "{}.{}".format(*sys.version_info[:2])
     if run.stdout.strip() != driver:
-        return Finding("workers", status, f"{source} is Python {run.stdout.strip()}, the driver {driver}", remedy)
+        return Finding(
+            "workers", status, f"{source} is Python {run.stdout.strip()}, but the driver is {driver}", remedy
+        )
     return Finding("workers", "ok", source)
 
 
@@ -140,14 +144,14 @@ def _print_table(findings: list[Finding]) -> None:
     console.print(table)
     for finding in findings:
         if finding.advice is not None:
-            console.print(f"\n{_MARKS[finding.status]} {finding.check}: what to do")
+            console.print(f"\n{_MARKS[finding.status]} {finding.check}: how to fix it")
             console.print(f"  {finding.advice}", markup=False, soft_wrap=True, highlight=False)
 
 
 def _doctor(
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each check.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print one JSON object per check.")] = False,
 ) -> None:
-    """Check Python, Java, Spark and its workers; say what is wrong and how to mend it."""
+    """Check Python, Java, Spark and its workers; report what is wrong and how to fix it."""
     findings = [check() for check in _CHECKS]
     if json_lines:
         for finding in findings:

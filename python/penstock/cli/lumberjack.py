@@ -5,7 +5,9 @@ import typer
 __all__ = ["commands", "register"]
 
 commands = typer.Typer(
-    name="lumberjack", help="Lumberjack: events from Filebeat and its relatives, and to them.", no_args_is_help=True
+    name="lumberjack",
+    help="Lumberjack: receive events from Filebeat and other shippers, or send log lines.",
+    no_args_is_help=True,
 )
 """The group to which each ``lumberjack_NAME.register`` adds its command."""
 

@@ -30,61 +30,78 @@ _GRACE = 5.0
 
 _Listen = Annotated[
     str,
-    typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening),
+    typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port.", callback=listening),
 ]
 _Stdout = Annotated[
-    bool, typer.Option("--stdout", help="Print each event as a line of JSON, and acknowledge what is printed.")
+    bool, typer.Option("--stdout", help="Print each event as a JSON line, and acknowledge it once printed.")
 ]
 _Spool = Annotated[
     str | None,
-    typer.Option(metavar="DIR", callback=folder, help="Keep events in this folder, or at a URI of a store."),
+    typer.Option(
+        metavar="DIR|URI", callback=folder, help="Store events in this directory, or at this object-store URI."
+    ),
 ]
 _SpoolBytes = Annotated[
     int | None,
-    typer.Option(min=1 << 20, help="With --spool: bytes that are kept, 10 GiB; beyond it, writers wait for readers."),
+    typer.Option(
+        min=1 << 20, help="With --spool: maximum bytes to store, default 10 GiB; beyond it, senders wait for readers."
+    ),
 ]
 _Ack = Annotated[
     Literal["spool", "commit"] | None,
-    typer.Option(help="With --spool: acknowledge what is on disk, or what every named reader has committed."),
+    typer.Option(
+        help="With --spool: acknowledge events when stored (the default) or when every named reader has committed them."
+    ),
 ]
 _Dedup = Annotated[
     bool | None,
-    typer.Option("--dedup/--no-dedup", help="With --spool: leave out what is sent again after a broken connection."),
+    typer.Option(
+        "--dedup/--no-dedup",
+        help="With --spool: drop events that are sent again after a broken connection; default: --dedup.",
+    ),
 ]
 _ReadListen = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="With --spool: serve it to readers here, over TLS.", callback=listening),
+    typer.Option(
+        metavar="HOST:PORT",
+        help="With --spool: address to serve it to readers on, over TLS; default: none.",
+        callback=listening,
+    ),
 ]
 _ReadKeyFile = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="The key that readers must have; without it, $PENSTOCK_KEY."),
+    typer.Option(dir_okay=False, help="File with the key that readers must have; default: $PENSTOCK_KEY."),
 ]
 _Tls = Annotated[
-    bool | None, typer.Option("--tls/--no-tls", help="By default TLS, unless on this machine without --cert.")
+    bool | None,
+    typer.Option(
+        "--tls/--no-tls", help="Use TLS; default: yes, unless listening on this machine only, without --cert."
+    ),
 ]
 _Cert = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+    typer.Option(dir_okay=False, help="Server certificate (PEM); default: a generated development certificate."),
 ]
-_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="Private key for --cert (PEM).")]
 _ClientCa = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+    Path | None, typer.Option(dir_okay=False, help="Accept only clients with a certificate signed by this CA (PEM).")
 ]
 _ClientCertificates = Annotated[
     Literal["required", "optional"] | None,
-    typer.Option(help="With --client-ca: whether a client must have one; by default required."),
+    typer.Option(help="With --client-ca: whether a client must present a certificate; default: required."),
 ]
-_MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once.")]
+_MaxConnections = Annotated[int, typer.Option(min=1, help="Maximum concurrent connections.")]
 _MaxBytes = Annotated[
-    int, typer.Option(min=1 << 20, help="Bytes of what is not acknowledged; beyond it, writers wait.")
+    int, typer.Option(min=1 << 20, help="Maximum bytes of unacknowledged events; beyond it, senders wait.")
 ]
 _MaxAge = Annotated[
-    float | None, typer.Option(min=0.001, help="Seconds after which a connection ends at its window's edge.")
+    float | None,
+    typer.Option(min=0.001, help="Seconds after which a connection is closed, at the end of a window; default: never."),
 ]
 _IdleTimeout = Annotated[
-    float, typer.Option(min=0, help="Seconds that a writer may be silent between frames; 0: for ever.")
+    float, typer.Option(min=0, help="Seconds that a sender may be silent between frames; 0: no limit.")
 ]
-_MaxWindow = Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Events of a window.")]
+_MaxWindow = Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Maximum events per window.")]
 
 
 def _receive(
@@ -111,7 +128,7 @@ def _receive(
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Take events from Filebeat and its relatives, and acknowledge those that were handed on."""
+    """Receive events from Filebeat and other shippers, and acknowledge each once it is stored or printed."""
     _check_trust(tls, cert, key, client_ca, client_certificates)
     of_spool = {"--read-listen": read_listen, "--ack": ack, "--spool-bytes": spool_bytes, "--dedup": dedup}
     _check_destination(stdout, spool, of_spool)
@@ -160,24 +177,24 @@ def _run(receiver: "Receiver", kept: "_Kept | None", reading: str | None, stop: 
 
 def _check_destination(stdout: bool, spool: str | None, of_spool: Mapping[str, object]) -> None:
     if stdout == (spool is not None):
-        raise typer.BadParameter("say where events go: --spool DIR or --stdout")
+        raise typer.BadParameter("give exactly one of --spool DIR and --stdout")
     for option, value in of_spool.items():
         if value is not None and spool is None:
-            raise typer.BadParameter(f"{option} goes with --spool")
+            raise typer.BadParameter(f"{option} requires --spool")
     # sys.stdout is None if it was closed before Python started.
     if stdout and sys.stdout is None:
-        raise LumberjackError("standard output is closed: --stdout has nowhere to print", "io")
+        raise LumberjackError("--stdout: standard output is closed", "io")
 
 
 def _check_trust(
     tls: bool | None, cert: Path | None, key: Path | None, client_ca: Path | None, client_certificates: str | None
 ) -> None:
     if client_certificates is not None and client_ca is None:
-        raise typer.BadParameter("--client-certificates goes with --client-ca")
+        raise typer.BadParameter("--client-certificates requires --client-ca")
     if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
+        raise typer.BadParameter("--cert and --key must be used together")
     if tls is False and (cert is not None or client_ca is not None):
-        raise typer.BadParameter("--no-tls does not go with --cert or --client-ca")
+        raise typer.BadParameter("--no-tls cannot be combined with --cert or --client-ca")
 
 
 def _print(receiver: "Receiver", stop: Stop) -> None:
@@ -195,7 +212,7 @@ def _read_key(file: Path | None) -> str:
     """Read the key that readers must have."""
     key = read_key(file)
     if key is None:
-        raise typer.BadParameter("--read-listen needs a key: --read-key-file, or PENSTOCK_KEY in the environment")
+        raise typer.BadParameter("--read-listen requires a key: use --read-key-file, or set PENSTOCK_KEY")
     return key
 
 
@@ -234,7 +251,7 @@ class _Printing(threading.Thread):
             # The reader of standard output has gone, so no more events can be printed.
             self.failed = error
         except Exception as error:  # noqa: BLE001 - the receiver must not run without this thread
-            self.failed = LumberjackError(f"an event cannot be printed: {error}", "misuse")
+            self.failed = LumberjackError(f"cannot print an event: {error}", "misuse")
         if self.failed is not None:
             self._told.tell()
 

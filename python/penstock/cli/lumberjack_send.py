@@ -24,28 +24,40 @@ def _hosts(values: list[str]) -> list[str]:
 def _send(
     hosts: Annotated[
         list[str],
-        typer.Argument(metavar="HOST:PORT...", help="Receivers: the next one where one fails.", callback=_hosts),
+        typer.Argument(metavar="HOST:PORT", help="Receivers; if one fails, the next is used.", callback=_hosts),
     ],
     file: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", dir_okay=False, help="Send its lines; else standard input."),
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="File whose lines are sent; repeatable; default: standard input."
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended, over rotations.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep sending lines that are appended, across log rotation.")
+    ] = False,
     positions: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", dir_okay=False, help="Where --follow keeps how far it has come, across runs."),
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="File in which --follow stores its position between runs; default: in the state directory.",
+        ),
     ] = None,
-    frames: Annotated[Literal["json", "map"], typer.Option(help="JSON objects, or pairs of strings.")] = "json",
-    window: Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Events of a window, at most.")] = 2_048,
-    compress: Annotated[int, typer.Option(min=0, max=9, help="zlib's level; 0 for none.")] = 3,
-    protocol: Annotated[int, typer.Option(min=1, max=2, help="The version of the frames.")] = 1,
+    frames: Annotated[
+        Literal["json", "map"], typer.Option(help="Content of an event: a JSON object, or a map of strings.")
+    ] = "json",
+    window: Annotated[int, typer.Option(min=1, max=2**32 - 1, help="Maximum events per window.")] = 2_048,
+    compress: Annotated[int, typer.Option(min=0, max=9, help="zlib compression level; 0: no compression.")] = 3,
+    protocol: Annotated[int, typer.Option(min=1, max=2, help="Version of the Lumberjack frames.")] = 1,
     sequence: Annotated[
-        Literal["window", "continue"], typer.Option(help="Whether numbers begin at 1 in every window.")
+        Literal["window", "continue"], typer.Option(help="Sequence numbers: restart at 1 in every window, or continue.")
     ] = "window",
-    balance: Annotated[bool, typer.Option("--balance", help="Use all receivers at once.")] = False,
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Distribute events across all receivers, instead of using one at a time.")
+    ] = False,
     retry: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds to try while nothing is acknowledged: 60; with --follow for ever."),
+        typer.Option(min=0, help="Seconds to retry while nothing is acknowledged; default 60, with --follow no limit."),
     ] = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -53,12 +65,12 @@ def _send(
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Send lines, and wait until all are acknowledged; exit 1 if they are not."""
+    """Send lines of files or standard input, and wait until all are acknowledged; exit with 1 if they are not."""
     files = file or []
     if follow and not files:
-        raise typer.BadParameter("--follow wants --file: standard input ends when it ends")
+        raise typer.BadParameter("--follow requires --file")
     if positions is not None and not follow:
-        raise typer.BadParameter("--positions goes with --follow")
+        raise typer.BadParameter("--positions requires --follow")
     trust = _trust(hosts, fingerprint, ca, system_ca, cert, key)
     stop = Stop()
     from penstock._positions import Positions
@@ -77,7 +89,7 @@ def _send(
     else:
         sent = send_files(sender, files, stop)
         if stop.is_set:
-            typer.echo(f"penstock: interrupted; {sent} events are acknowledged", err=True)
+            typer.echo(f"penstock: interrupted; {sent} events were acknowledged", err=True)
             raise typer.Exit(1)
 
 
@@ -87,12 +99,12 @@ def _trust(
     from penstock._addresses import is_local
 
     if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
+        raise typer.BadParameter("--cert and --key must be used together")
     given = (fingerprint is not None) + (ca is not None) + system_ca
     if given > 1 or (given == 0 and (cert is not None or not all(map(is_local, hosts)))):
         raise typer.BadParameter(
-            "to another machine it is always encrypted, so say whom to trust, by exactly one of --fingerprint HEX (the "
-            "receiver prints it when it starts), --ca FILE and --system-ca"
+            "TLS, which other machines require, needs exactly one of --fingerprint HEX (the receiver prints it when it "
+            "starts), --ca FILE and --system-ca"
         )
     return {"fingerprint": fingerprint, "ca": ca, "system_ca": system_ca, "cert": cert, "key": key}
 

@@ -4,7 +4,7 @@ import typer
 
 __all__ = ["commands", "register"]
 
-commands = typer.Typer(name="pimp", help="PIMP: results to whoever can only poll.", no_args_is_help=True)
+commands = typer.Typer(name="pimp", help="PIMP: deliver results to clients that can only poll.", no_args_is_help=True)
 """The group to which each ``pimp_NAME.register`` adds its command."""
 
 

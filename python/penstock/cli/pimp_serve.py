@@ -13,46 +13,61 @@ from penstock.cli.pimp import commands
 __all__ = ["register"]
 
 _Listen = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening)
+    str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port.", callback=listening)
 ]
 _Store = Annotated[
     str,
-    typer.Option(metavar="DIR|memory:|redis://...", help="Where jobs are kept: a folder, made if need be, or as said."),
+    typer.Option(
+        metavar="DIR|memory:|redis://...", help="Job store: a directory (created if missing), memory: or a Redis URL."
+    ),
 ]
 _BehindProxy = Annotated[
-    bool, typer.Option("--behind-proxy", help="Speak plain HTTP, on loopback: what is in front of it speaks TLS.")
+    bool, typer.Option("--behind-proxy", help="Serve plain HTTP on loopback, behind a proxy that terminates TLS.")
 ]
 _JwtSecret = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", exists=True, dir_okay=False, help="Take JWTs that are signed with this file as keys (HS256)."
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Accept as keys JWTs (HS256) that are signed with the content of this file.",
     ),
 ]
 _AllowOrigin = Annotated[
-    str | None, typer.Option(metavar="ORIGIN", help="The origin whose pages may ask, or *; by default none.")
+    str | None, typer.Option(metavar="ORIGIN", help="Origin whose pages may send requests, or *; default: none.")
 ]
 _Cert = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+    typer.Option(dir_okay=False, help="Server certificate (PEM); default: a generated development certificate."),
 ]
-_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="Private key for --cert (PEM).")]
 _ClientCa = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+    Path | None, typer.Option(dir_okay=False, help="Accept only clients with a certificate signed by this CA (PEM).")
 ]
 _Ttl = Annotated[
     float,
     typer.Option(
-        min=0.001, max=31_536_000, metavar="S", help="Seconds that a job lives, and the most that may be asked for."
+        min=0.001,
+        max=31_536_000,
+        metavar="S",
+        help="Lifetime of a job in seconds, and the maximum that a producer may request.",
     ),
 ]
 _MaxJobBytes = Annotated[
     int,
-    typer.Option(min=128 << 10, metavar="N", help="Bytes of a job's values, the last 64 KiB for its final chunk only."),
+    typer.Option(
+        min=128 << 10,
+        metavar="N",
+        help="Maximum bytes of a job's values; the last 64 KiB are reserved for its final chunk.",
+    ),
 ]
 _MaxChunks = Annotated[
-    int, typer.Option(min=2, max=2**32 - 1, metavar="N", help="Chunks of a job, chunk 0 and the final one included.")
+    int,
+    typer.Option(
+        min=2, max=2**32 - 1, metavar="N", help="Maximum chunks per job, including chunk 0 and the final one."
+    ),
 ]
-_MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once; others wait.")]
+_MaxConnections = Annotated[int, typer.Option(min=1, help="Maximum concurrent connections; further ones wait.")]
 
 
 def _serve(
@@ -73,18 +88,18 @@ def _serve(
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Keep jobs between those who write them and those who poll for them, until it is told to stop."""
+    """Run a buffer: store jobs from producers until consumers poll for them."""
     if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
+        raise typer.BadParameter("--cert and --key must be used together")
     if behind_proxy and (cert is not None or client_ca is not None):
-        raise typer.BadParameter("--cert, --key and --client-ca are for TLS, which --behind-proxy leaves to the proxy")
+        raise typer.BadParameter("--behind-proxy cannot be combined with --cert, --key or --client-ca")
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
     stop = Stop()
     from penstock._addresses import is_local
     from penstock.pimp import Buffer, Limits
 
     if behind_proxy and not is_local(listen):
-        raise typer.BadParameter("--behind-proxy is plain HTTP, so --listen must be on loopback")
+        raise typer.BadParameter("--behind-proxy serves plain HTTP and requires a loopback address for --listen")
     configure(log_level, log_format)
     buffer = Buffer(
         listen,
@@ -110,7 +125,7 @@ def _secret(file: Path) -> bytes:
     """Return the file's bytes without the last newline."""
     secret = file.read_bytes().removesuffix(b"\n")
     if not secret:
-        raise typer.BadParameter(f"--jwt-secret {file}: it is empty")
+        raise typer.BadParameter(f"--jwt-secret {file}: the file is empty")
     return secret
 
 

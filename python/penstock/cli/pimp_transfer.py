@@ -24,22 +24,29 @@ __all__ = ["register"]
 
 _PART = 1 << 20
 
-_JobUrl = Annotated[str, typer.Argument(metavar="JOB_URL", help="The job: BUFFER/pimp/{jobId}.")]
-_Key = Annotated[str | None, typer.Option(metavar="KEY", help="The job's key; better from --key-file or PENSTOCK_KEY.")]
+_JobUrl = Annotated[str, typer.Argument(metavar="JOB_URL", help="URL of the job: BUFFER/pimp/{jobId}.")]
+_Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY", help="Key of the job; prefer --key-file or $PENSTOCK_KEY, which process lists do not show."
+    ),
+]
 _KeyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False, help="The file with the job's key.")
+    Path | None,
+    typer.Option(metavar="FILE", exists=True, dir_okay=False, help="File with the job's key; default: $PENSTOCK_KEY."),
 ]
 _CertKey = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", exists=True, dir_okay=False, help="The private key of our certificate (PEM)."),
+    typer.Option(metavar="FILE", exists=True, dir_okay=False, help="Private key for --cert (PEM)."),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Print what was done as a line of JSON.")]
-_File = Annotated[str, typer.Argument(metavar="FILE", help="The payload; - is standard input.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print a summary as a JSON line.")]
+_File = Annotated[str, typer.Argument(metavar="FILE", help="Payload file; - reads standard input.")]
 _ContentType = Annotated[
-    str | None, typer.Option(metavar="TYPE", help="Its MIME type; by default what the file's name says.")
+    str | None, typer.Option(metavar="TYPE", help="MIME type of the payload; default: guessed from the file name.")
 ]
 _Output = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="FILE", dir_okay=False, help="Where to; else standard output.")
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", dir_okay=False, help="Output file; default: standard output."),
 ]
 
 
@@ -57,16 +64,16 @@ def _send(
     cert: CertOption = None,
     cert_key: _CertKey = None,
 ) -> None:
-    """Write a file as a job, and make the job if need be."""
+    """Write a file as a job, which is created if missing."""
     key = _secret(key, key_file)
     if key is None:
-        raise typer.BadParameter("the job's key is needed: --key KEY, --key-file FILE or PENSTOCK_KEY")
+        raise typer.BadParameter("missing job key: use --key KEY or --key-file FILE, or set PENSTOCK_KEY")
     job = _job(job_url, key, fingerprint, ca, system_ca, cert, cert_key)
     name, total = file, None
     if file != "-":
         path = Path(file)
         if not path.is_file():
-            raise typer.BadParameter(f"{file} is no file")
+            raise typer.BadParameter(f"{file} is not a file")
         total = path.stat().st_size
     with interruptible(), _opened(file) as source:
         job.ensure()
@@ -114,11 +121,13 @@ def _fetch(
     key: _Key = None,
     key_file: _KeyFile = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep what came of a file that is not whole, and go on with it.")
+        bool, typer.Option("--resume", help="Keep an incomplete file, and resume it on the next run.")
     ] = False,
     stall: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.001, max=86_400, help="Give up where nothing new comes for so long."),
+        typer.Option(
+            metavar="SECONDS", min=0.001, max=86_400, help="Seconds without new data after which the transfer fails."
+        ),
     ] = 30.0,
     as_json: _Json = False,
     fingerprint: FingerprintOption = None,
@@ -127,9 +136,9 @@ def _fetch(
     cert: CertOption = None,
     cert_key: _CertKey = None,
 ) -> None:
-    """Read a job's payload as it comes; a file is there when it is whole."""
+    """Read a job's payload as it arrives; an output file appears only when complete."""
     if (as_json or resume) and output is None:
-        raise typer.BadParameter("--json and --resume go with -o FILE: standard output is the payload's")
+        raise typer.BadParameter("--json and --resume require -o FILE: standard output is for the payload")
     job = _job(job_url, _secret(key, key_file), fingerprint, ca, system_ca, cert, cert_key)
     with interruptible():
         kept = _Kept(output, job) if output is not None and resume else None
@@ -200,7 +209,7 @@ class _Kept:
 
 def _secret(key: str | None, file: Path | None) -> str | None:
     if key is not None and file is not None:
-        raise typer.BadParameter("--key and --key-file: one or the other")
+        raise typer.BadParameter("--key and --key-file are mutually exclusive")
     if file is None:
         return key or os.environ.get("PENSTOCK_KEY") or None
     try:
@@ -208,7 +217,7 @@ def _secret(key: str | None, file: Path | None) -> str | None:
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"--key-file {file}: {error}") from None
     if not found:
-        raise typer.BadParameter(f"--key-file {file}: it is empty")
+        raise typer.BadParameter(f"--key-file {file}: the file is empty")
     return found
 
 
@@ -223,13 +232,13 @@ def _job(
 ) -> "Job":
     """Check the options (exactly one trust option for ``https://``, none for ``http://``), and return the job."""
     if (cert is None) != (cert_key is None):
-        raise typer.BadParameter("--cert and --cert-key go together")
+        raise typer.BadParameter("--cert and --cert-key must be used together")
     secure = url.lower().startswith("https://")
     given = (fingerprint is not None) + (ca is not None) + system_ca
     if given != (1 if secure else 0):
         raise typer.BadParameter(
-            "to https:// say whom to trust, by exactly one of --fingerprint HEX (the buffer prints it when it starts), "
-            "--ca FILE and --system-ca; http:// is for this machine, and needs none of them"
+            "https:// needs exactly one of --fingerprint HEX (the buffer prints it when it starts), --ca FILE and "
+            "--system-ca; http:// accepts none of them, and only reaches this machine"
         )
     from penstock.errors import PimpError
     from penstock.pimp import Job

@@ -5,7 +5,9 @@ import typer
 __all__ = ["commands", "register"]
 
 commands = typer.Typer(
-    name="pipestream", help="PipeStream over QUIC: a server that keeps what comes, and a sender.", no_args_is_help=True
+    name="pipestream",
+    help="PipeStream over QUIC: receive documents, send them, list claim checks.",
+    no_args_is_help=True,
 )
 """The group to which each ``pipestream_NAME.register`` adds its command."""
 

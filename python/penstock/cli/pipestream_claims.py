@@ -30,7 +30,7 @@ def _claims(
     read_key_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", exists=True, dir_okay=False, help="The server's read key; PENSTOCK_KEY does the same."
+            metavar="FILE", exists=True, dir_okay=False, help="File with the server's read key; default: $PENSTOCK_KEY."
         ),
     ] = None,
     fingerprint: FingerprintOption = None,
@@ -38,16 +38,16 @@ def _claims(
     system_ca: SystemCaOption = False,
     cert: CertOption = None,
     key: KeyOption = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each claim check.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print one JSON object per claim check.")] = False,
 ) -> None:
-    """List the claim checks that a server knows: what it has set aside, and what has become of it.
+    """List the claim checks of a server: what it has deferred, with the current status.
 
-    A pipestream URI names a session, a scope or an entity in it: only what was set aside there is listed.
+    A pipestream:// URI names a session, a scope or an entity: only what was deferred there is listed.
     """
     options = trust(fingerprint, ca, system_ca, cert, key)
     secret = read_key(read_key_file)
     if secret is None:
-        raise typer.BadParameter("whoever reads a sink needs its read key: --read-key-file FILE, or PENSTOCK_KEY")
+        raise typer.BadParameter("missing read key: use --read-key-file FILE, or set PENSTOCK_KEY")
     with interruptible():
         from penstock.pipestream import SinkReader, Status
 

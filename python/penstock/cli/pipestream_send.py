@@ -40,45 +40,50 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _PadChildren = Annotated[
-    int, typer.Option(min=0, max=1000, metavar="N", help="Make children of containers up to a multiple of N.")
+    int,
+    typer.Option(min=0, max=1000, metavar="N", help="Pad each container's children to a multiple of N; 0: no padding."),
 ]
-_OpaqueTypes = Annotated[bool, typer.Option("--opaque-types", help="Say application/octet-stream of every part.")]
+_OpaqueTypes = Annotated[bool, typer.Option("--opaque-types", help="Send every part as application/octet-stream.")]
 _PseudonymKeyFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help="Send pseudonyms, made with the key in this file, instead of names and paths.",
+        help="File with the key for pseudonyms, which replace names and paths; default: send them as they are.",
     ),
 ]
 _ByReference = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="With --no-dehydrate: send where documents lie below this URL, not their bytes."),
+    typer.Option(
+        metavar="URL", help="With --no-dehydrate: send references to the documents below this URL, not their bytes."
+    ),
 ]
 
 _Receipts = Annotated[
     str | None,
     typer.Option(
-        metavar="DIR", callback=folder, help="Write receipts, KEY.json, at the end; into a folder or to a URI."
+        metavar="DIR|URI",
+        callback=folder,
+        help="Directory or URI for receipts (KEY.json), written at the end; default: none.",
     ),
 ]
 _Previous = Annotated[
     str | None,
     typer.Option(
-        metavar="DIR",
+        metavar="DIR|URI",
         callback=folder,
-        help="Earlier receipts of this sink, in a folder or at a URI: what they have is not sent again.",
+        help="Directory or URI of earlier receipts from the same sink; what they list is not sent again.",
     ),
 ]
 _DocId = Annotated[
     str | None,
-    typer.Option(metavar="UUID", help="The identifier of the one document; by default it is made from its key."),
+    typer.Option(metavar="UUID", help="ID of the document, if only one is sent; default: derived from its key."),
 ]
-_Owner = Annotated[str | None, typer.Option(metavar="ID", help="Say whose the documents are.")]
-_Group = Annotated[str | None, typer.Option(metavar="ID", help="Say which group they belong to.")]
+_Owner = Annotated[str | None, typer.Option(metavar="ID", help="Owner of the documents.")]
+_Group = Annotated[str | None, typer.Option(metavar="ID", help="Group of the documents.")]
 _AccessScope = Annotated[
-    list[str] | None, typer.Option(metavar="SCOPE", help="Say for which scope they may be seen; repeat it.")
+    list[str] | None, typer.Option(metavar="SCOPE", help="Scope that may see the documents; repeatable.")
 ]
 
 _IN_FLIGHT = 8
@@ -98,7 +103,7 @@ def _policy(value: str | None) -> str | None:
 
 
 _Layers = Annotated[
-    int | None, typer.Option(min=0, max=2, help="The highest protocol layer; by default 1, or 2 where it is needed.")
+    int | None, typer.Option(min=0, max=2, help="Highest protocol layer; default 1, or 2 if another option needs it.")
 ]
 _Survive = Annotated[
     float | None,
@@ -106,13 +111,16 @@ _Survive = Annotated[
         min=0,
         max=86_400,
         metavar="S",
-        help="Go on over another connection for S seconds; by default 0, not at all, and 300 with --state.",
+        help="Seconds to try to reconnect and resume after a lost connection; default 0, or 300 with --state.",
     ),
 ]
 _StatusInterval = Annotated[
     float | None,
     typer.Option(
-        min=0.001, max=10, metavar="S", help="Write to the control stream once in S seconds, always 1,152 bytes."
+        min=0.001,
+        max=10,
+        metavar="S",
+        help="Seconds between writes to the control stream, of 1,152 bytes each; default: write at once.",
     ),
 ]
 _State = Annotated[
@@ -120,15 +128,16 @@ _State = Annotated[
     typer.Option(
         metavar="DIR",
         file_okay=False,
-        help="Keep the session in this folder: started again, it goes on where it was killed, and sends nothing twice.",
+        help="Directory for the session state, so that a restarted command resumes and sends nothing twice.",
     ),
 ]
 _Policy = Annotated[
     str | None,
     typer.Option(
         metavar="POLICY",
-        help="What becomes of parts that fail: strict, lenient, best-effort or quorum:RATIO; then, behind commas, "
-        "on-failure=fail|skip|retry|defer, on-timeout=..., max-retries=N, retry-delay=S, timeout=S.",
+        help="How to handle parts that fail: strict, lenient, best-effort or quorum:RATIO; then, after commas, "
+        "on-failure=fail|skip|retry|defer, on-timeout=..., max-retries=N, retry-delay=S, timeout=S. "
+        "Default: every part counts.",
         callback=_policy,
     ),
 ]
@@ -137,9 +146,9 @@ _Policy = Annotated[
 @limited(server=False)
 def _send(
     address: ServerArgument,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", exists=True, help="Files, and folders of files.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", exists=True, help="Files, or directories of files.")],
     dehydrate: Annotated[
-        bool, typer.Option("--dehydrate/--no-dehydrate", help="Take documents apart, or send each as one entity.")
+        bool, typer.Option("--dehydrate/--no-dehydrate", help="Split documents into parts, or send each as one entity.")
     ] = True,
     receipts: _Receipts = None,
     previous: _Previous = None,
@@ -164,11 +173,11 @@ def _send(
     cert: CertOption = None,
     key: KeyOption = None,
     mtu: MtuOption = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object for each document.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="Print one JSON object per document.")] = False,
     *,
     limits: Limits,
 ) -> None:
-    """Send documents and wait until every part has arrived; exit 1 if one has not."""
+    """Send documents, and wait until every part has arrived; exit with 1 if one has not."""
     options = {**trust(fingerprint, ca, system_ca, cert, key), "mtu": mtu, "survive": survive}
     options["limits"] = limits
     options["status_interval"] = status_interval
@@ -186,10 +195,10 @@ def _send(
 
         documents = [(name, Path(found)) for path in paths for name, found in list_documents(str(path))]
         if not documents:
-            typer.echo("penstock: there are no files in what was named", err=True)
+            typer.echo("penstock: no files found", err=True)
             raise typer.Exit(1)
         if doc_id is not None and len(documents) != 1:
-            raise typer.BadParameter(f"--doc-id names one document, and there are {len(documents)}")
+            raise typer.BadParameter(f"--doc-id requires exactly one document, not {len(documents)}")
         sent = _Sending(address, options, documents, {**manner, "dehydrate": dehydrate}, _uuid(doc_id))
         _deliver(sent, where, json_lines=json_lines)
 
@@ -199,7 +208,7 @@ def _uuid(doc_id: str | None) -> str | None:
     try:
         return None if doc_id is None else str(UUID(doc_id))
     except ValueError:
-        raise typer.BadParameter(f"--doc-id is a UUID, not {doc_id!r}") from None
+        raise typer.BadParameter(f"--doc-id must be a UUID, not {doc_id!r}") from None
 
 
 def _owned(owner: str | None, group: str | None, access_scopes: list[str] | None) -> "OwnershipContext | None":
@@ -227,7 +236,7 @@ def _named_session(address: str, state: Path | None) -> bool:
     except PipeStreamError as error:
         raise typer.BadParameter(error.message) from None
     if session is not None and state is not None:
-        raise typer.BadParameter("--state goes on with the session in its folder: leave its ID out, HOST:PORT")
+        raise typer.BadParameter("--state determines the session: use HOST:PORT, without a session ID")
     return session is not None
 
 
@@ -241,16 +250,16 @@ def _layers(
 ) -> int:
     """Return the highest layer to offer: 2 if an option needs it, or to redeem deferred parts of ``--previous``."""
     if state is not None and survive == 0:
-        raise typer.BadParameter("--state needs a session that survives: leave out --survive 0")
+        raise typer.BadParameter("--state cannot be combined with --survive 0")
     asked = {
         "--policy": policy is not None and _needs_layer_two(policy),
         "--state": state is not None,
         "--survive": bool(survive),
-        "a session's ID": named,
+        "a session ID": named,
     }
     needs = next((option for option, given in asked.items() if given), None)
     if needs is not None and layers is not None and layers < 2:
-        raise typer.BadParameter(f"{needs} needs layer 2: leave out --layers {layers}")
+        raise typer.BadParameter(f"{needs} requires layer 2: remove --layers {layers}")
     if layers is not None:
         return layers
     return 1 if needs is None and previous is None else 2
@@ -269,7 +278,7 @@ def _parsed(policy: str | None, pad_children: int) -> "CompletionPolicy | None":
 
     parsed = CompletionPolicy.parse(policy)
     if pad_children > 1 and parsed.mode is not CompletionMode.STRICT:
-        raise typer.BadParameter("--pad-children goes with the policy strict only: padding counts as COMPLETE")
+        raise typer.BadParameter("--pad-children requires the policy strict, because padding counts as COMPLETE")
     return parsed
 
 
@@ -279,14 +288,14 @@ def _privacy(
     from penstock.documents import Privacy
 
     if pad_children > 1 and layers == 0:
-        raise typer.BadParameter("--pad-children needs layer 1")
+        raise typer.BadParameter("--pad-children requires layer 1 or 2")
     privacy = Privacy(pad_children=pad_children, opaque_types=opaque_types, pseudonym_key_file=key_file)
     if privacy == Privacy():
         return None
     if by_reference is not None:
-        raise typer.BadParameter("--by-reference tells a document's name and type: leave out the options of privacy")
+        raise typer.BadParameter("--by-reference reveals names and types: it cannot be combined with privacy options")
     if key_file is not None and len(key_file.read_bytes().rstrip(b"\r\n")) < _SHORTEST_KEY:
-        raise typer.BadParameter(f"--pseudonym-key-file {key_file}: a key has {_SHORTEST_KEY} bytes or more")
+        raise typer.BadParameter(f"--pseudonym-key-file {key_file}: the key must have at least {_SHORTEST_KEY} bytes")
     return privacy
 
 
@@ -297,7 +306,7 @@ def _prefix(url: str | None, dehydrate: bool) -> str | None:
     from penstock.pipestream import FileStorageReference
 
     if dehydrate:
-        raise typer.BadParameter("--by-reference is for whole documents: add --no-dehydrate")
+        raise typer.BadParameter("--by-reference requires --no-dehydrate")
     try:
         FileStorageReference.of_url(url)
     except PipeStreamError as error:
@@ -332,7 +341,7 @@ def _deliver(sending: "_Sending", where: "_Where", *, json_lines: bool) -> None:
                 state.ended(where.storage)
                 documents = run.remaining(documents)
                 if not documents:
-                    _conclude(run, None, "nothing was left to send")
+                    _conclude(run, None, "nothing left to send")
                     return
             session, incoming = _send_all(replace(sending, documents=documents), run, where)
             if state is None:
@@ -378,10 +387,10 @@ def _send_all(sending: _Sending, run: "_Run", where: "_Where") -> tuple[str, "_I
     except PipeStreamError as error:
         run.unsettled()
         typer.echo(
-            f"penstock: the session {session.id} with {sending.address} ended before its time: {_one_line(error)}; "
+            f"penstock: session {session.id} with {sending.address} ended early: {_one_line(error)}; "
             f"{run.documents} of {len(sending.documents)} documents were settled"
             + ("" if where.receipts is None else "; no receipts were written")
-            + ("; the same command goes on with it" if run.state is not None and run.state.unfinished else ""),
+            + ("; run the same command again to resume it" if run.state is not None and run.state.unfinished else ""),
             err=True,
         )
         raise typer.Exit(1) from None
@@ -420,10 +429,8 @@ def _connect(sending: _Sending, state: "SendState") -> "Session":
     except PipeStreamError as error:
         if error.code != ErrorCode.CLAIM_NOT_FOUND:
             raise
-        problem = (
-            "the server does not know the session any more: remove the folder, and the next run sends in a new one"
-        )
-        typer.echo(f"penstock: {state.session}: {problem} what was not delivered", err=True)
+        problem = "the server no longer has this session: remove the directory"
+        typer.echo(f"penstock: {state.session}: {problem}, and run again to send the rest in a new session", err=True)
         raise typer.Exit(1) from None
 
 
@@ -435,7 +442,10 @@ def _left_as_it_is(state: Path | None) -> Iterator[None]:
     except KeyboardInterrupt:
         if state is None:
             raise
-        typer.echo(f"penstock: interrupted; the session is in {state}: the same command goes on with it", err=True)
+        typer.echo(
+            f"penstock: interrupted; the session is stored in {state}: run the same command again to resume it",
+            err=True,
+        )
         raise typer.Exit(1) from None
 
 
@@ -580,7 +590,7 @@ def _conclude(run: _Run, incoming: _Incoming | None, where: str) -> None:
         else:
             typer.echo(f"{account}, all COMPLETE; {where}")
     failures = [] if incoming is None else incoming.failures
-    problems = run.incomplete + [f"a result of the server: {failure}" for failure in failures]
+    problems = run.incomplete + [f"a result from the server: {failure}" for failure in failures]
     if problems:
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
         typer.echo(

@@ -29,7 +29,9 @@ _GRACE = 5.0
 _Sink = Annotated[
     str,
     typer.Option(
-        metavar="DIR", callback=folder, help="For what comes: a folder, made if need be, or a URI of a store."
+        metavar="DIR|URI",
+        callback=folder,
+        help="Where to store received entities: a directory (created if missing) or an object-store URI.",
     ),
 ]
 _ReadKeyFile = Annotated[
@@ -38,24 +40,26 @@ _ReadKeyFile = Annotated[
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help="Let whoever has the key in this file read the sink; PENSTOCK_KEY does the same.",
+        help="File with the key that lets clients read the sink; default: $PENSTOCK_KEY, else no reading.",
     ),
 ]
 
 
 _Listen = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.", callback=listening)
+    str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port.", callback=listening)
 ]
 _FetchFrom = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="URL", help="Fetch objects that entities refer to below this prefix of a store or folder; repeat it."
+        metavar="URL",
+        help="URL prefix below which objects that entities refer to are fetched; repeatable; default: none.",
     ),
 ]
 _ApproveKey = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="PROVIDER[=KEY]", help="Take references whose objects this provider's keys have encrypted; repeat it."
+        metavar="PROVIDER[=KEY]",
+        help="Accept references to objects encrypted with this provider's keys, or this key; repeatable.",
     ),
 ]
 
@@ -74,30 +78,33 @@ def _queue(value: str | None) -> str | None:
 
 
 _Events = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Append every event to this file, a line of JSON for each.")
+    Path | None,
+    typer.Option(dir_okay=False, help="File to which every event is appended as a JSON line; default: none."),
 ]
 _Window = Annotated[
     int | None,
-    typer.Option(min=1, max=2_147_483_646, help="Unresolved entities of a scope, at most; by default 65,536."),
+    typer.Option(min=1, max=2_147_483_646, help="Maximum unresolved entities per scope; default 65,536."),
 ]
 _MaxPayload = Annotated[
-    int | None, typer.Option(min=0, max=2**64 - 1, help="Bytes of a payload, at most; by default 16 GiB.")
+    int | None, typer.Option(min=0, max=2**64 - 1, help="Maximum bytes of a payload; default 16 GiB.")
 ]
 _DeferType = Annotated[
     list[str] | None,
-    typer.Option(metavar="TYPE", help="Set parts of this type aside, image/png or image/* for instance; repeat it."),
+    typer.Option(
+        metavar="TYPE", help="Defer parts of this type, such as image/png or image/*; repeatable; default: none."
+    ),
 ]
 _DeferTo = Annotated[
     str | None,
     typer.Option(
         metavar="quicx://HOST:PORT",
-        help="Submit what is set aside to this task queue; a task's end settles its claim check.",
+        help="Submit deferred parts to this task queue; the end of a task settles its claim check.",
         callback=_queue,
     ),
 ]
 _Claims = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", file_okay=False, help="Where claim checks are kept, if not in the sink."),
+    typer.Option(metavar="DIR", file_okay=False, help="Directory for claim checks; default: in the sink."),
 ]
 _IdleTimeout = Annotated[
     float,
@@ -105,18 +112,23 @@ _IdleTimeout = Annotated[
         min=0,
         max=86_400,
         metavar="S",
-        help="Close a session in which nothing is open after S seconds of silence; 0: never.",
+        help="Seconds of silence after which a session with nothing open is closed; 0: never.",
     ),
 ]
 _Survive = Annotated[
     float,
-    typer.Option(min=0, max=86_400, metavar="S", help="Let sessions wait S seconds for clients that go on; 0: none."),
+    typer.Option(
+        min=0, max=86_400, metavar="S", help="Seconds that a session waits for its client to reconnect; 0: it ends."
+    ),
 ]
 
 _StatusInterval = Annotated[
     float | None,
     typer.Option(
-        min=0.001, max=10, metavar="S", help="Write to each control stream once in S seconds, always 1,152 bytes."
+        min=0.001,
+        max=10,
+        metavar="S",
+        help="Seconds between writes to each control stream, of 1,152 bytes each; default: write at once.",
     ),
 ]
 
@@ -125,18 +137,18 @@ _State = Annotated[
     typer.Option(
         metavar="DIR",
         file_okay=False,
-        help="Keep such sessions in this folder: a server that was killed, and is started again, goes on with them.",
+        help="Directory for session state, so that a restarted server resumes its sessions; default: none.",
     ),
 ]
 
 _Cert = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+    typer.Option(dir_okay=False, help="Server certificate (PEM); default: a generated development certificate."),
 ]
 _ClientCa = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+    Path | None, typer.Option(dir_okay=False, help="Accept only clients with a certificate signed by this CA (PEM).")
 ]
-_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="Private key for --cert (PEM).")]
 
 
 @limited(server=True)
@@ -145,7 +157,7 @@ def _serve(
     sink: _Sink,
     storage: StorageOption = None,
     events: _Events = None,
-    layers: Annotated[int, typer.Option(min=0, max=2, help="The highest protocol layer.")] = 2,
+    layers: Annotated[int, typer.Option(min=0, max=2, help="Highest protocol layer.")] = 2,
     defer_type: _DeferType = None,
     defer_to: _DeferTo = None,
     claims: _Claims = None,
@@ -169,7 +181,7 @@ def _serve(
     log_format: LogFormatOption = "text",
     limits: Limits | None = None,
 ) -> None:
-    """Take entities and keep each whole one in a folder or an object store."""
+    """Receive entities, and store each complete one in a directory or an object store."""
     secret = _check_secrets(cert, key, read_key_file)
     _check_layers(layers, defer_type, defer_to, claims, state)
     _check_state(state, sink, survive)
@@ -226,21 +238,21 @@ def _options_of(places: list[str], options: dict[str, str]) -> dict[str, str]:
 def _check_layers(layers: int, *needing: object) -> None:
     """Reject options that need layer 2 if ``--layers`` is lower."""
     if layers < 2 and any(needing):
-        raise typer.BadParameter("--defer-type, --defer-to, --claims and --state need layer 2: leave out --layers")
+        raise typer.BadParameter("--defer-type, --defer-to, --claims and --state require layer 2: remove --layers")
 
 
 def _check_state(state: Path | None, sink: str, survive: float) -> None:
     """Reject ``--state`` if no session survives, or if the sink is not a local folder."""
     if state is not None and survive == 0:
-        raise typer.BadParameter("--state needs sessions that survive: leave out --survive 0")
+        raise typer.BadParameter("--state cannot be combined with --survive 0")
     if state is not None and is_uri(sink):
-        raise typer.BadParameter("--state needs a sink that is a folder")
+        raise typer.BadParameter("--state requires a sink that is a directory")
 
 
 def _check_secrets(cert: Path | None, key: Path | None, read_key_file: Path | None) -> str | None:
     """Check the certificate options, and return the read key from its file or the environment."""
     if (cert is None) != (key is None):
-        raise typer.BadParameter("--cert and --key go together")
+        raise typer.BadParameter("--cert and --key must be used together")
     return read_key(read_key_file)
 
 

@@ -4,7 +4,9 @@ import typer
 
 __all__ = ["commands", "register"]
 
-commands = typer.Typer(name="quicx", help="Quicx: a task queue in fixed memory.", no_args_is_help=True)
+commands = typer.Typer(
+    name="quicx", help="Quicx: a task queue that uses a fixed amount of memory.", no_args_is_help=True
+)
 """The group to which each ``quicx_NAME.register`` adds its command."""
 
 

@@ -22,8 +22,8 @@ __all__ = ["register"]
 
 _NOT_THERE = 2
 
-_Json = Annotated[bool, typer.Option("--json", help="Lines of JSON.")]
-_Id = Annotated[int, typer.Argument(metavar="ID", min=1, max=2**32 - 1, help="The task.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+_Id = Annotated[int, typer.Argument(metavar="ID", min=1, max=2**32 - 1, help="Task ID.")]
 
 
 def _producer(
@@ -51,15 +51,13 @@ def _stop(
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Have a daemon stop: no more submits, running tasks are finished."""
+    """Stop a daemon: reject new tasks, finish running ones."""
     with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
         producer.stop_daemon()
 
 
 def _status(
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again every second, until it is interrupted.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every second until interrupted.")] = False,
     as_json: _Json = False,
     connect: ConnectOption = DEFAULT,
     socket: SocketOption = None,
@@ -69,7 +67,7 @@ def _status(
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Show a daemon's numbers."""
+    """Show queue and worker statistics."""
     stop = Stop()
     with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
         _show(producer.stats(), as_json, over=False)
@@ -91,8 +89,8 @@ def _show(stats: "Stats", as_json: bool, *, over: bool) -> None:
 
 
 def _submit(
-    type: Annotated[str, typer.Argument(metavar="TYPE", help="The task's type.")],  # noqa: A002
-    payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="What it is; - is standard input.")],
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="Task type.")],  # noqa: A002
+    payload: Annotated[str, typer.Argument(metavar="PAYLOAD", help="Task payload; - reads standard input.")],
     spool: SpoolOption = None,
     storage: StorageOption = None,
     connect: ConnectOption = DEFAULT,
@@ -110,7 +108,7 @@ def _submit(
         typer.echo(producer.submit(type, data))
 
 
-_dead = typer.Typer(name="dead", help="Tasks that no attempt has settled.", no_args_is_help=True)
+_dead = typer.Typer(name="dead", help="Dead tasks, which failed at every attempt.", no_args_is_help=True)
 
 
 @_dead.command("list")
@@ -144,7 +142,7 @@ def _requeue(
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Queue a dead task again, with all its attempts."""
+    """Queue a dead task again, with its full number of attempts."""
     with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
         producer.requeue(id)
 
@@ -160,7 +158,7 @@ def _drop(
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Forget a dead task."""
+    """Delete a dead task."""
     with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
         producer.drop(id)
 
@@ -169,7 +167,10 @@ def _drop(
 def _purge(
     spool: SpoolOption = None,
     older_than: Annotated[
-        float, typer.Option(min=0, help="Days, above the longest time that any task waits: only older payloads go.")
+        float,
+        typer.Option(
+            min=0, help="Age in days above which payloads are removed; more than the longest time that any task waits."
+        ),
     ] = 7.0,
     storage: StorageOption = None,
     connect: ConnectOption = DEFAULT,
@@ -180,15 +181,15 @@ def _purge(
     cert: CertOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Forget all dead tasks, and remove old payloads from the spool."""
+    """Delete all dead tasks, and remove old payloads from the spool."""
     options = storage_options(storage, spool)
     with _producer(connect, socket, fingerprint, ca, system_ca, cert, key) as producer:
         dropped = sum(_drop_all(producer, dead) for dead in iter(producer.dead, []))
-    typer.echo(f"{dropped} dead tasks")
+    typer.echo(f"deleted {dropped} dead tasks")
     if spool is not None:
         from penstock.quicx import purge_spool
 
-        typer.echo(f"{purge_spool(spool, older_than * 86_400, storage=options)} payloads")
+        typer.echo(f"removed {purge_spool(spool, older_than * 86_400, storage=options)} payloads")
 
 
 def _drop_all(producer: "Producer", dead: "list[DeadTask]") -> int:

@@ -18,44 +18,63 @@ __all__ = ["register"]
 _LOOK = 0.1
 
 _Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="TOML with these options, and policies for types of tasks.")
+    Path | None, typer.Option(metavar="FILE", help="TOML file with these options, and policies per task type.")
 ]
 _Listen = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Where to listen, by default 127.0.0.1:16381.", callback=listening),
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Address to listen on in plain text; default: 127.0.0.1:16381, or none with --tls-listen.",
+        callback=listening,
+    ),
 ]
 _TlsListen = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Where to listen with TLS.", callback=listening)
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Address to listen on with TLS; default: none.", callback=listening),
 ]
 _Cert = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="Our certificate (PEM); without it a development certificate is made."),
+    typer.Option(dir_okay=False, help="Server certificate (PEM); default: a generated development certificate."),
 ]
-_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="The certificate's private key (PEM).")]
+_Key = Annotated[Path | None, typer.Option(dir_okay=False, help="Private key for --cert (PEM).")]
 _ClientCa = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Take only clients with a certificate that this CA has signed.")
+    Path | None, typer.Option(dir_okay=False, help="Accept only clients with a certificate signed by this CA (PEM).")
 ]
-_Socket = Annotated[Path | None, typer.Option(metavar="PATH", help="A Unix socket to listen on too.")]
-_Pidfile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to write the process's ID.")]
-_PoolBytes = Annotated[int | None, typer.Option(min=1, help="Bytes of the pool.")]
+_Socket = Annotated[Path | None, typer.Option(metavar="PATH", help="Unix socket to listen on as well.")]
+_Pidfile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File for the process ID, locked while the daemon runs.")
+]
+_PoolBytes = Annotated[int | None, typer.Option(min=1, help="Size of the memory pool in bytes; default 64 MiB.")]
 _Journal = Annotated[
-    Path | None, typer.Option(metavar="DIR", file_okay=False, help="Keep tasks on disk in this folder.")
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        help="Directory for tasks on disk, restored after a restart; default: memory only.",
+    ),
 ]
 _Drain = Annotated[
-    float | None, typer.Option(min=0, help="Seconds that workers have at the end to finish what they hold.")
+    float | None,
+    typer.Option(min=0, help="Seconds that workers have to finish their tasks when the daemon stops; default 30."),
 ]
 _TaskTimeout = Annotated[
-    float | None, typer.Option(min=0, help="Seconds that a worker may hold a task without a word; 0: for ever.")
+    float | None,
+    typer.Option(min=0, help="Seconds that a worker may hold a task without a heartbeat; 0: no limit; default 60."),
 ]
-_MaxAttempts = Annotated[int | None, typer.Option(min=1, max=65_535, help="Deliveries, before a task is dead.")]
+_MaxAttempts = Annotated[
+    int | None, typer.Option(min=1, max=65_535, help="Deliveries before a task is dead; default 5.")
+]
 _HeartbeatInterval = Annotated[
-    float | None, typer.Option(min=0, help="Seconds between questions to idle workers; by default none.")
+    float | None, typer.Option(min=0, help="Seconds between heartbeats to idle workers and producers; default: none.")
 ]
 _IdleTimeout = Annotated[
     float | None,
-    typer.Option(min=0, help="Seconds of silence of a connection that neither submits nor takes tasks; 0: for ever."),
+    typer.Option(
+        min=0,
+        help="Seconds that a connection may be silent that neither submits nor takes tasks; 0: no limit; default 900.",
+    ),
 ]
-_MaxConnections = Annotated[int | None, typer.Option(min=1, help="Connections at once.")]
+_MaxConnections = Annotated[int | None, typer.Option(min=1, help="Maximum concurrent connections; default 16,384.")]
 
 
 def _start(
@@ -80,7 +99,7 @@ def _start(
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Run a task queue until it is told to stop."""
+    """Run a task queue daemon in the foreground."""
     # The names of the arguments are those of `Daemon`.
     given = dict(locals())
     # Before anything else: a signal that comes early must end this as cleanly as one that comes late.
@@ -120,9 +139,9 @@ def _options(config: Path | None, given: dict[str, Any]) -> dict[str, Any]:
         # The well-known port, unless there is a port with TLS already.
         options["listen"] = None if "tls_listen" in options else DEFAULT_ADDRESS
     if ("cert" in options) != ("key" in options):
-        raise typer.BadParameter("--cert and --key go together")
+        raise typer.BadParameter("--cert and --key must be used together")
     if "tls_listen" not in options and ("cert" in options or "client_ca" in options):
-        raise typer.BadParameter("--cert, --key and --client-ca go with --tls-listen")
+        raise typer.BadParameter("--cert, --key and --client-ca require --tls-listen")
     return options
 
 

@@ -20,15 +20,19 @@ _REASON = 1_024
 
 
 def _work(
-    type: Annotated[str, typer.Argument(metavar="TYPE", help="Only tasks of this type.")],  # noqa: A002
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="Type of the tasks to run.")],  # noqa: A002
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- COMMAND...", help="Run for each task, with its payload on standard input."),
+        typer.Argument(metavar="-- COMMAND", help="Command to run for each task, with the payload on standard input."),
     ],
-    concurrency: Annotated[int, typer.Option(min=1, max=65_535, help="Commands at once.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, max=65_535, help="Maximum concurrent commands.")] = 1,
     heartbeat: Annotated[
         float,
-        typer.Option(metavar="S", min=0.001, help="Seconds between questions to the daemon; three unanswered end it."),
+        typer.Option(
+            metavar="S",
+            min=0.001,
+            help="Seconds between heartbeats to the daemon; after three without an answer, reconnect.",
+        ),
     ] = 15.0,
     spool: SpoolOption = None,
     storage: StorageOption = None,
@@ -42,11 +46,11 @@ def _work(
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Take tasks until it is told to stop: exit code 0 is DONE, any other FAILED with the end of standard error."""
+    """Run a command for each task: exit code 0 means DONE, any other FAILED with the end of standard error."""
     options = reach(connect, socket, fingerprint, ca, system_ca, cert, key)
     stored = storage_options(storage, spool)
     if shutil.which(command[0]) is None:
-        raise typer.BadParameter(f"there is no command {command[0]}, or it cannot be run")
+        raise typer.BadParameter(f"command not found or not executable: {command[0]}")
     stop = Stop()
     from penstock.quicx import TaskFailed, Worker
 

@@ -28,8 +28,8 @@ def _no_uri(value: str) -> str:
     """Reject a ``pipestream://`` URI as the place of files."""
     if value.lower().startswith("pipestream://"):
         raise typer.BadParameter(
-            f"{value} names what a server has; receipts and the sink are read as files: name their folders, and the "
-            "URI by --uri"
+            f"{value} is a pipestream:// URI, but receipts and the sink are read as files: use their paths here, and "
+            "the URI with --uri"
         )
     return value
 
@@ -46,11 +46,11 @@ def _verify(
     receipt: Annotated[
         str,
         typer.Argument(
-            metavar="RECEIPT", callback=_receipt, help="A receipt, or a folder of receipts (*.json); a path or a URI."
+            metavar="RECEIPT", callback=_receipt, help="Receipt, or directory of receipts (*.json); a path or a URI."
         ),
     ],
     folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", callback=_folder, help="The sink's folder; a path or a URI.")
+        str, typer.Argument(metavar="FOLDER", callback=_folder, help="Directory of the sink; a path or a URI.")
     ],
     uri: Annotated[
         str | None,
@@ -58,15 +58,15 @@ def _verify(
             "--uri",
             metavar="URI",
             callback=_uri,
-            help="Only what this pipestream URI names: the documents of a session, or the one whose root entity it is.",
+            help="Verify only what this pipestream:// URI names: the documents of a session, or one document.",
         ),
     ] = None,
     storage: StorageOption = None,
     json_lines: Annotated[
-        bool, typer.Option("--json", help="One JSON object for each difference, instead of text.")
+        bool, typer.Option("--json", help="Print one JSON object per difference, instead of text.")
     ] = False,
 ) -> None:
-    """Compare receipts with the bytes that a sink has; exit 1 names every difference."""
+    """Compare receipts with the bytes in a sink; list every difference, and exit with 1 if there are any."""
     from penstock import receipts
 
     verified = differing = 0
@@ -82,13 +82,13 @@ def _verify(
                 typer.echo(f"{path.name}: {difference.text}")
         differing += differs
     if not verified:
-        typer.echo(f"penstock: no receipt in {receipt} is of {uri}", err=True)
+        typer.echo(f"penstock: no receipt in {receipt} matches {uri}", err=True)
         raise typer.Exit(1)
     if differing:
         typer.echo(f"penstock: {differing} of {verified} receipts differ from the sink {folder}", err=True)
         raise typer.Exit(1)
     if not json_lines:
-        typer.echo(f"{verified} receipt{'s' if verified != 1 else ''} verified: no difference")
+        typer.echo(f"{verified} receipt{'s' if verified != 1 else ''} verified: no differences")
 
 
 def register(app: typer.Typer) -> None:

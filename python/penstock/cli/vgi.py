@@ -22,54 +22,69 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 commands = typer.Typer(
-    name="vgi", help="Arrow functions in other processes: serve them, call them.", no_args_is_help=True
+    name="vgi", help="Serve Arrow functions to other processes, and call them.", no_args_is_help=True
 )
 
 _Target = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A URL, unix:PATH, tcp:HOST:PORT, or the command of a worker in quotes.")
+    str, typer.Argument(metavar="TARGET", help="URL, unix:PATH, tcp:HOST:PORT, or a worker command in quotes.")
 ]
 
 
 def _check_dialect(value: str | None) -> str | None:
     if value not in (None, "spec", "0.10"):
-        raise typer.BadParameter('it is "spec" or "0.10"')
+        raise typer.BadParameter('must be "spec" or "0.10"')
     return value
 
 
 def _serve(
     service: Annotated[
-        str, typer.Argument(metavar="MODULE:SERVICE", help="An RpcServer, what makes one, or an implementation.")
+        str, typer.Argument(metavar="MODULE:SERVICE", help="RpcServer, function that returns one, or implementation.")
     ],
     stdio: Annotated[bool, typer.Option("--stdio", help="Serve on standard input and output.")] = False,
     unix: Annotated[str | None, typer.Option(metavar="PATH", help="Serve on a Unix socket; prints UNIX:PATH.")] = None,
     tcp: Annotated[
-        str | None, typer.Option(metavar="H:P", help="Serve on TCP; prints TCP:HOST:PORT.", callback=listening)
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve on TCP; prints TCP:HOST:PORT.", callback=listening)
     ] = None,
     http: Annotated[bool, typer.Option("--http", help="Serve HTTP; prints PORT:N.")] = False,
-    host: Annotated[str, typer.Option(metavar="H", help="Where HTTP listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="P", help="Its port; 0 picks a free one.")] = 0,
-    cert: Annotated[Path | None, typer.Option(metavar="F", help="HTTP or TCP over TLS: the certificate, PEM.")] = None,
-    key: Annotated[Path | None, typer.Option(metavar="F", help="Its key.")] = None,
-    client_ca: Annotated[Path | None, typer.Option(metavar="F", help="Callers must have a certificate of it.")] = None,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address for HTTP to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", help="Port for HTTP; 0 picks a free port.")] = 0,
+    cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Server certificate (PEM), for TLS over HTTP or TCP; default: no TLS."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key for --cert (PEM).")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Require client certificates signed by this CA (PEM).")
+    ] = None,
     tokens: Annotated[
         Path | None,
-        typer.Option(metavar="F", exists=True, dir_okay=False, help="Who may call over HTTP: lines of NAME TOKEN."),
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="File of HTTP clients to accept, one NAME TOKEN per line; default: all.",
+        ),
     ] = None,
     access_log: Annotated[
-        Path | None, typer.Option(metavar="F", dir_okay=False, help="Append a line of JSON for each call.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, help="File to which each call is appended as a JSON line; default: none."
+        ),
     ] = None,
     dialect: Annotated[
         str | None,
         typer.Option(
-            metavar="spec|0.10", help="The specification, or the package 0.10.0 to the letter.", callback=_check_dialect
+            metavar="spec|0.10",
+            help="Follow the specification, or vgi-rpc 0.10.0 exactly; default: $PENSTOCK_VGI_DIALECT, else spec.",
+            callback=_check_dialect,
         ),
     ] = None,
-    describe: Annotated[bool, typer.Option("--describe", help="Answer __describe__.")] = False,
+    describe: Annotated[bool, typer.Option("--describe", help="Answer __describe__ calls.")] = False,
     metrics: MetricsOption = None,
     log_level: LogLevelOption = "info",
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Answer the calls of a service."""
+    """Serve the methods of a service."""
     _check_where([stdio, unix is not None, tcp is not None, http], http, tokens)
     _check_certificates(http or tcp is not None, cert, key, client_ca)
     configure(log_level, log_format)
@@ -83,16 +98,16 @@ def _serve(
 
 def _check_where(said: list[bool], http: bool, tokens: Path | None) -> None:
     if said.count(True) != 1:
-        raise typer.BadParameter("say where: one of --stdio, --unix PATH, --tcp HOST:PORT and --http")
+        raise typer.BadParameter("give exactly one of --stdio, --unix PATH, --tcp HOST:PORT and --http")
     if tokens is not None and not http:
-        raise typer.BadParameter("--tokens is for --http: pipes and sockets are not asked who they are")
+        raise typer.BadParameter("--tokens requires --http")
 
 
 def _check_certificates(possible: bool, cert: Path | None, key: Path | None, client_ca: Path | None) -> None:
     if cert is not None and not possible:
-        raise typer.BadParameter("a certificate is for --http and --tcp")
+        raise typer.BadParameter("--cert requires --http or --tcp")
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
-        raise typer.BadParameter("a certificate and its key go together, and --client-ca needs both")
+        raise typer.BadParameter("--cert and --key must be used together, and --client-ca requires both")
 
 
 @contextmanager
@@ -162,10 +177,10 @@ def _authenticate(tokens: Path) -> Any:
             continue
         words = line.split()
         if len(words) != 2:
-            raise typer.BadParameter(f"{tokens}, line {number}: it is NAME TOKEN")
+            raise typer.BadParameter(f"{tokens}, line {number}: expected NAME TOKEN")
         known[words[1]] = AuthContext("bearer", True, words[0])
     if not known:
-        raise typer.BadParameter(f"{tokens} has no tokens: nobody could call")
+        raise typer.BadParameter(f"{tokens} contains no tokens")
     return bearer_authenticate_static(tokens=known)
 
 
@@ -176,7 +191,11 @@ def _stop(*_: object) -> NoReturn:
 _TokenOption = Annotated[
     Path | None,
     typer.Option(
-        "--token-file", metavar="F", exists=True, dir_okay=False, help="A file with our bearer token, for a URL."
+        "--token-file",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="File with the client's bearer token, for http:// and https://.",
     ),
 ]
 
@@ -195,7 +214,7 @@ def _trusted(
     if token is None:
         return trusted
     if not target.startswith(("http://", "https://")):
-        raise typer.BadParameter("--token-file is for http:// and https://")
+        raise typer.BadParameter("--token-file requires http:// or https://")
     return {**trusted, "headers": {"Authorization": f"Bearer {token.read_text().strip()}"}}
 
 
@@ -209,11 +228,13 @@ def _trust_of(
     if system_ca or any(each is not None for each in (fingerprint, ca, cert, key)):
         if target.startswith("tcp:"):
             return trust(fingerprint, ca, system_ca, cert, key)
-        raise typer.BadParameter("whom to trust, and a certificate, are for https:// and tcp:")
+        raise typer.BadParameter("--fingerprint, --ca, --system-ca, --cert and --key require https:// or tcp:")
     if target.startswith(("http://", "tcp:")):
         place = target.removeprefix("tcp:") if target.startswith("tcp:") else urlsplit(target).netloc
         if not is_local(place if re.search(r":\d+$", place) else f"{place}:80"):
-            raise typer.BadParameter(f"{place} is not on this machine: say whom to trust, with https:// or tcp:")
+            raise typer.BadParameter(
+                f"{place} is not on this machine: use https:// or tcp: with --fingerprint, --ca or --system-ca"
+            )
     return {}
 
 
@@ -225,9 +246,9 @@ def _describe(
     cert: CertOption = None,
     key: KeyOption = None,
     token: _TokenOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each method.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per method.")] = False,
 ) -> None:
-    """Print what a server has. It must answer __describe__."""
+    """Print the methods of a server, which must answer __describe__."""
     from penstock.vgi._targets import open_target
 
     trusted = _trusted(target, fingerprint, ca, system_ca, cert, key, token)
@@ -252,9 +273,10 @@ def _describe(
 
 def _call(
     target: _Target,
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="What to call.")],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="Method to call.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Its arguments; a value is JSON, else a text.")
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE", help="Arguments of the method; a value that is not JSON is a string."),
     ] = None,
     fingerprint: FingerprintOption = None,
     ca: CaOption = None,
@@ -263,9 +285,9 @@ def _call(
     key: KeyOption = None,
     token: _TokenOption = None,
 ) -> None:
-    """Call a method and print its result, or the rows of its stream, as lines of JSON.
+    """Call a method and print its result, or the rows of its stream, as JSON lines.
 
-    An exchange reads lines of JSON from standard input, or a stream of Arrow. What the method logs goes to standard
+    An exchange reads JSON lines or an Arrow IPC stream from standard input. What the method logs goes to standard
     error.
     """
     from penstock.vgi._targets import log_line, open_target
@@ -281,7 +303,7 @@ def _call(
 def _argument(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+        raise typer.BadParameter(f"expected NAME=VALUE, not {text!r}")
     try:
         return name, json.loads(value)
     except ValueError:
@@ -301,16 +323,16 @@ def _input() -> Iterator[Any]:
             with pa.ipc.open_stream(source) as stream:
                 yield from stream
         except pa.ArrowInvalid as error:
-            raise typer.BadParameter(f"the input is no stream of Arrow: {error}") from None
+            raise typer.BadParameter(f"the input is not a valid Arrow stream: {error}") from None
         return
     for number, line in enumerate(source, 1):
         if line.strip():
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise typer.BadParameter(f"line {number} of the input is no JSON: {error}") from None
+                raise typer.BadParameter(f"line {number} of the input is not valid JSON: {error}") from None
             if not isinstance(row, dict):
-                raise typer.BadParameter(f"line {number} of the input is no object of JSON")
+                raise typer.BadParameter(f"line {number} of the input is not a JSON object")
             yield row
 
 

@@ -103,7 +103,7 @@ def json_bytes(event: object) -> bytes:
         if isinstance(event, str):
             event = {"message": event}
         if not isinstance(event, Mapping):
-            raise TypeError(f"an event is a mapping, a str, bytes or an Event, not {type(event).__name__}")
+            raise TypeError(f"an event must be a mapping, a str, bytes or an Event, not {type(event).__name__}")
         data = json_text(event).encode("utf-8", "backslashreplace")
     check_size("an event", len(data), _MOST_VALUE)
     return data
@@ -112,7 +112,7 @@ def json_bytes(event: object) -> bytes:
 def check_size(what: str, size: int, most: int = _MOST_VALUE) -> None:
     """Reject what receivers do not accept: it would end every connection and block all events after it."""
     if size > most:
-        raise LumberjackError(f"{what} has {size} bytes, and receivers take {most} (decision 7): divide it", "limit")
+        raise LumberjackError(f"{what} has {size} bytes, but receivers accept at most {most}: split it", "limit")
 
 
 def pair_bytes(event: object) -> list[tuple[bytes, bytes]]:
@@ -122,12 +122,10 @@ def pair_bytes(event: object) -> list[tuple[bytes, bytes]]:
     if isinstance(event, str):
         event = {"line": event}
     if not isinstance(event, Mapping):
-        raise TypeError(f"an event of pairs is a mapping, a str or an Event, not {type(event).__name__}")
+        raise TypeError(f"an event of pairs must be a mapping, a str or an Event, not {type(event).__name__}")
     pairs = [(_bytes(key), _bytes(value)) for key, value in event.items()]
     if len(pairs) > _MOST_PAIRS:
-        raise LumberjackError(
-            f"an event has {len(pairs)} pairs, and receivers take {_MOST_PAIRS} (decision 7)", "limit"
-        )
+        raise LumberjackError(f"an event has {len(pairs)} pairs, but receivers accept at most {_MOST_PAIRS}", "limit")
     for key, value in pairs:
         check_size("a key", len(key), _MOST_KEY)
         check_size(f"the value of {key[:80].decode(errors='replace')!r}", len(value))

@@ -88,11 +88,11 @@ class SendOptions:
         """Return the options; reject those that send over a network without TLS, unless ``plain`` is set."""
         trusted = self.fingerprint is not None or self.ca is not None or self.system_ca
         if trusted and self.plain:
-            raise LumberjackError("plain=True and somebody to trust: one or the other", "misuse")
+            raise LumberjackError("plain=True cannot be combined with fingerprint, ca or system_ca", "misuse")
         far = [host for host in self.hosts if not is_local(host)]
         if not trusted and not self.plain and far:
             raise LumberjackError(
-                f"{far[0]} is not on this machine, so say whom to trust: fingerprint, ca or system_ca; or plain=True",
+                f"{far[0]} is not on this machine: set fingerprint, ca or system_ca, or plain=True",
                 "misuse",
             )
         return self

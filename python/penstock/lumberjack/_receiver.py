@@ -76,7 +76,7 @@ class Batch:
 
     def __reduce__(self) -> NoReturn:
         """Not picklable: it can be acknowledged only in the process that received it."""
-        raise TypeError("a Batch is acknowledged where it came in; pickle its record_batch")
+        raise TypeError("a Batch is acknowledged in the process that received it; pickle its record_batch")
 
     def __repr__(self) -> str:
         """Return the number of events, the peer and whether the batch is acknowledged."""

@@ -174,7 +174,7 @@ class Consumer:
             yield from reader
         # Arrow stops at the end of its stream; only the end of the job verifies the payload.
         if source.read(1):
-            raise PimpError("bytes are left behind the end of the stream of Arrow", "violation", "CORRUPT")
+            raise PimpError("there are bytes after the end of the Arrow stream", "violation", "CORRUPT")
 
     def arrow_schema(self) -> pa.Schema:
         """Return the schema of a payload that is an Arrow IPC stream, without consuming any of it."""

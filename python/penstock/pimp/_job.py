@@ -234,7 +234,9 @@ class Job:
                 if refused.code != "CONFLICT":
                     raise
             # Another writer's chunk may have taken the place of the final one, so ask again whether the job has ended.
-        raise PimpError(f"{self!r} is written by others again and again", "violation", "CONFLICT")
+        raise PimpError(
+            f"gave up after repeated conflicts: another writer keeps changing {self!r}", "violation", "CONFLICT"
+        )
 
     def take_over(self, *, etag: str | None = None, key: str | None = None, timeout: float | None = None) -> Self:
         """Replace the writeKey; writes with the old one are rejected from then on.
@@ -253,7 +255,9 @@ class Job:
         """
         etag = etag or self.status(timeout).etag
         if etag is None:
-            raise PimpError("the buffer gives no ETag: it knows no takeover", "violation", "PRECONDITION_FAILED")
+            raise PimpError(
+                "the buffer sends no ETag: it does not support takeover", "violation", "PRECONDITION_FAILED"
+            )
         key = key or new_key()
         self._native.take_over(etag, key_of(self), key, timeout)
         return self.with_key(key)
@@ -332,7 +336,8 @@ def key_of(job: Job, does: Literal["writes", "reads"] = "writes") -> str:
     """Return the key for writing or reading; raise an error if it is not known."""
     key = job.key if does == "writes" else job.read_key or job.key
     if key is None:
-        raise PimpError(f"{job!r} has no key that {does}", "misuse", "MISUSE")
+        purpose = "writing" if does == "writes" else "reading"
+        raise PimpError(f"{job!r} has no key for {purpose}", "misuse", "MISUSE")
     return key
 
 

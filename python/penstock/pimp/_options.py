@@ -127,7 +127,7 @@ def serve_options(
 ) -> ServeOptions:
     """Return the core's options; HTTP without TLS is only for loopback, behind a proxy."""
     if others.get("jwt_secret") == b"":
-        raise PimpError("jwt_secret is empty: whoever likes could sign with it", "misuse", "MISUSE")
+        raise PimpError("jwt_secret is empty", "misuse", "MISUSE")
     return ServeOptions(
         store=str(store),
         tls=_needs_tls(listen, behind_proxy),
@@ -144,14 +144,16 @@ def trigger_options(listen: str, *, behind_proxy: bool, state_folder: PathLike |
 
 def _needs_tls(listen: str, behind_proxy: bool) -> bool:
     if behind_proxy and not is_local(listen):
-        raise PimpError(f"{listen} is not loopback: plain HTTP, behind a proxy, is for that only", "misuse", "MISUSE")
+        raise PimpError(
+            f"{listen} is not a loopback address, which plain HTTP behind a proxy requires", "misuse", "MISUSE"
+        )
     return not behind_proxy
 
 
 def reach_options(*, allowed_hosts: Sequence[str] | None, **others: Any) -> ReachOptions:
     """Return the core's options of a job."""
     if isinstance(allowed_hosts, str):
-        raise PimpError("allowed_hosts is a list of hosts", "misuse", "MISUSE")
+        raise PimpError("allowed_hosts must be a list of hosts", "misuse", "MISUSE")
     return ReachOptions(allowed_hosts=None if allowed_hosts is None else list(allowed_hosts), **others)
 
 
@@ -171,5 +173,5 @@ def milliseconds(name: str, seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not seconds > 0:
-        raise PimpError(f"{name} is {seconds}, and must be above 0", "misuse", "MISUSE")
+        raise PimpError(f"{name} must be above 0, not {seconds}", "misuse", "MISUSE")
     return max(1, round(seconds * 1_000))

@@ -57,7 +57,9 @@ class Pieces:
             for item in data:
                 yield from self.of(item)
         else:
-            raise TypeError(f"bytes, str, a path, a file, batches in Arrow or an iterable of these, not {type(data)}")
+            raise TypeError(
+                f"data must be bytes, str, a path, a file, Arrow batches or an iterable of these, not {type(data)}"
+            )
 
     def _batches(self, data: Any) -> Iterator[bytes | str]:
         one = hasattr(data, "__arrow_c_array__")
@@ -127,7 +129,7 @@ def json_lines(batch: pa.RecordBatch, rows: int = 1_024) -> Iterator[str]:
     """Yield the rows as lines of JSON, many at a time; bytes as Base64, times as ISO 8601, NaN and infinity as null."""
     names = batch.schema.names
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"a line of JSON has each column once, not {', '.join(sorted(twice))}")
+        raise ValueError(f"duplicate columns in a line of JSON: {', '.join(sorted(twice))}")
     for start in range(0, batch.num_rows, rows):
         part = batch.slice(start, rows).to_pylist()
         yield "".join(f"{json.dumps(_plain(row), ensure_ascii=False, separators=(',', ':'))}\n" for row in part)

@@ -67,7 +67,7 @@ class Gate:
     ) -> None:
         """Make a gate with the limits of a trigger; ``kind`` is the class of its jobs."""
         if isinstance(allowed_hosts, str):
-            raise PimpError("allowed_hosts is a list of hosts", "misuse", "MISUSE")
+            raise PimpError("allowed_hosts must be a list of hosts", "misuse", "MISUSE")
         self.max_body = max_body
         self._kind = kind
         self._hosts = list(allowed_hosts)
@@ -81,9 +81,9 @@ class Gate:
     def check(self, method: str, content_type: str, authorization: str, body: bytes) -> Requested | Answer:
         """Return what is requested, or the response that rejects it; call `ended` later for a returned request."""
         if method != "POST":
-            return _answer(405, {"error": "not with this method", "code": "METHOD_NOT_ALLOWED"}, ("Allow", "POST"))
+            return _answer(405, {"error": "method not allowed", "code": "METHOD_NOT_ALLOWED"}, ("Allow", "POST"))
         if self._token is not None and not _is_bearer(authorization, self._token):
-            refusal = {"error": "no token, or a wrong one", "code": "UNAUTHORIZED"}
+            refusal = {"error": "missing or invalid token", "code": "UNAUTHORIZED"}
             return _answer(401, refusal, ("WWW-Authenticate", "Bearer"))
         if len(body) > self.max_body:
             return self.too_large()
@@ -111,7 +111,7 @@ class Gate:
         job_id, write_url, write_key, payload = _core.pimp_trigger(body, self._hosts)
         job = self._kind(write_url, key=write_key, allowed_hosts=self._hosts, **self._reach)
         if job.id != job_id:
-            raise PimpError("writeUrl is of another job than jobId", "malformed", "MALFORMED")
+            raise PimpError("writeUrl and jobId are of different jobs", "malformed", "MALFORMED")
         try:
             return Requested(job, json.loads(payload))
         except (ValueError, RecursionError) as error:
@@ -124,7 +124,7 @@ class Gate:
             if job in self._begun:
                 return accepted(job)
             if self._waiting >= self._queue:
-                refusal = {"error": "too many jobs wait", "code": "UNAVAILABLE"}
+                refusal = {"error": "too many jobs are waiting", "code": "UNAVAILABLE"}
                 return _answer(503, refusal, ("Retry-After", "1"))
             self._waiting += 1
             self._begun[job] = None
@@ -380,7 +380,7 @@ def _answer_all(native: "_core.PimpTriggerServer", trigger: Trigger) -> None:
         try:
             answer = trigger.handle(*asked.request())
         except Exception:  # noqa: BLE001 - one request must not end the others
-            _log.exception("a request could not be looked at")
+            _log.exception("a request could not be handled")
             answer = _answer(500, {"error": "the trigger has failed", "code": "FAILED"})
         asked.answer(answer.status, list(answer.headers), answer.body)
 

@@ -54,7 +54,7 @@ def client_limits(limits: Limits | None) -> Limits:
     given = limits or Limits()
     for name in sorted(SERVER_LIMITS):
         if getattr(given, name) != getattr(Limits(), name):
-            raise misuse(f"{name} is a limit of servers, and this is a client")
+            raise misuse(f"{name} is a limit of servers only")
     return given
 
 
@@ -69,11 +69,11 @@ def destination(address: str) -> tuple[str, str | None]:
         return address, None
     uri = PipeStreamURI.parse(address)
     if uri.address is None:
-        raise misuse(f"{address} names no port, and there is no default one: pipestream://HOST:PORT/SESSION")
+        raise misuse(f"{address} has no port, and there is no default port: pipestream://HOST:PORT/SESSION")
     if uri.scope_path or uri.entity_id is not None:
-        raise misuse(f"{address} names a scope or an entity; a session is opened by pipestream://HOST:PORT/SESSION")
+        raise misuse(f"{address} names a scope or an entity; to open a session, use pipestream://HOST:PORT/SESSION")
     if _SESSION.fullmatch(uri.session_id) is None:
-        raise misuse(f"{address}: the ID of a session that is opened is 32 digits of lower-case hex")
+        raise misuse(f"{address}: a session ID must be 32 digits of lower-case hex")
     return uri.address, uri.session_id
 
 
@@ -86,9 +86,9 @@ def highest_layer(
         PipeStreamError: Of kind "misuse" if an option needs layer 2 and ``layers`` is lower.
     """
     needs = "a policy" if policy is not None and policy.needs_layer_two else "survive" if survive else None
-    needs = needs or (None if session_id is None else "a session that has a name")
+    needs = needs or (None if session_id is None else "a session ID")
     if needs is not None and layers is not None and layers < 2:
-        raise misuse(f"{needs} needs layer 2, and layers={layers} was given: leave it out")
+        raise misuse(f"{needs} requires layer 2, but layers={layers} was given")
     if layers is None:
         return 1 if needs is None else 2
     return layers

@@ -72,7 +72,7 @@ class StatusFrame:
             or claim.id is None
             or claim.expiry_timestamp is None
         ):
-            raise ValueError("a STATUS extension carries id and expiry_timestamp of a ClaimCheck, no more")
+            raise ValueError("a STATUS extension carries only id and expiry_timestamp of a ClaimCheck")
 
     def encode(self) -> bytes:
         """Return the frame's bytes, the type byte first.

@@ -73,7 +73,7 @@ class Queue:
 
         parts = urlsplit(url)
         if parts.scheme != "quicx" or parts.path.strip("/") or parts.fragment:
-            raise misuse(f"a queue is quicx://HOST:PORT, not {url!r}")
+            raise misuse(f"a queue must be quicx://HOST:PORT, not {url!r}")
         try:
             address = check_address(parts.netloc)
             given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -81,11 +81,11 @@ class Queue:
         except ValueError as error:
             raise misuse(f"the queue {url!r}: {error}") from None
         if len(trust) != len(given) or not set(trust) <= {"fingerprint", *_FILES}:
-            raise misuse(f"the queue {url!r} takes fingerprint, ca, cert and key, each once")
+            raise misuse(f"the queue {url!r} accepts only fingerprint, ca, cert and key, each once")
         if ("cert" in trust) != ("key" in trust):
-            raise misuse(f"the queue {url!r}: cert and key go together")
+            raise misuse(f"the queue {url!r}: cert and key must be used together")
         if ("fingerprint" in trust) + ("ca" in trust) != 1 and (trust or not is_local(address)):
-            raise misuse(f"the queue {url!r}: another machine needs exactly one of ?fingerprint=HEX and ?ca=FILE")
+            raise misuse(f"the queue {url!r}: another machine requires exactly one of ?fingerprint=HEX and ?ca=FILE")
         return cls(address, trust)
 
     def connect(self) -> "Producer":
@@ -131,7 +131,7 @@ class HandOver:
                     self._serve(producer)
             except (QuicxError, PipeStreamError, OSError) as error:
                 if not self._stopped.is_set():
-                    _LOG.warning("claim checks cannot be handed over to %s: %s", self._queue.address, error)
+                    _LOG.warning("claim checks cannot be submitted to %s: %s", self._queue.address, error)
             self._stopped.wait(next(delays))
 
     def _serve(self, producer: "Producer") -> None:
@@ -203,7 +203,7 @@ class HandOver:
         try:
             self._server.settle(claim, status)
         except PipeStreamError as refused:
-            _LOG.info("the claim check %s has been settled otherwise: %s", row.claim.hex, refused)
+            _LOG.info("the claim check %s was already settled: %s", row.claim.hex, refused)
             return
         finally:
             with self._lock:

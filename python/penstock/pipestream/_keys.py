@@ -66,7 +66,7 @@ class Reason:
 def late(what: str) -> PipeStreamError:
     """Return the exception for a wait that has timed out."""
     code = ErrorCode.IDLE_TIMEOUT
-    return PipeStreamError(f"{what} within the time-out", "deadline", code, f"PIPESTREAM_{code.name}")
+    return PipeStreamError(f"{what} within the timeout", "deadline", code, f"PIPESTREAM_{code.name}")
 
 
 def misuse(message: str) -> PipeStreamError:

@@ -193,11 +193,11 @@ def claim_id(claim: ClaimCheck | int | str) -> int:
     """
     if isinstance(claim, str):
         if len(claim) != 16 or not set(claim) <= set("0123456789abcdef"):
-            raise ValueError(f"a claim is 16 lower-case hex digits, not {claim!r}")
+            raise ValueError(f"a claim must be 16 lower-case hex digits, not {claim!r}")
         return int(claim, 16)
     found = claim.id if isinstance(claim, ClaimCheck) else claim
     if found is None or not 0 < found < 1 << 64:
-        raise ValueError(f"a claim's ID is from 1 to {(1 << 64) - 1}, not {found}")
+        raise ValueError(f"a claim's ID must be from 1 to {(1 << 64) - 1}, not {found}")
     return found
 
 

@@ -81,7 +81,7 @@ class CompletionPolicy:
         if min_success_ratio is not None and not 0.0 <= min_success_ratio <= 1.0:
             raise ValueError(f"CompletionPolicy.min_success_ratio must be from 0 to 1, not {min_success_ratio}")
         if mode is CompletionMode.QUORUM and min_success_ratio is None:
-            raise ValueError("CompletionPolicy.min_success_ratio must be from 0 to 1: a quorum needs one")
+            raise ValueError("CompletionPolicy.min_success_ratio must be from 0 to 1: a quorum requires it")
         if not isinstance(max_retries, int):
             raise TypeError(f"CompletionPolicy.max_retries must be an int, not {type(max_retries).__name__}")
         if not 0 <= max_retries <= _LARGEST:
@@ -125,19 +125,21 @@ class CompletionPolicy:
         head, *rest = (piece.strip() for piece in text.split(","))
         mode, colon, ratio = head.partition(":")
         if mode not in _MODES or (colon and mode != "quorum"):
-            raise ValueError(f"a policy is strict, lenient, best-effort or quorum:RATIO, not {head!r}")
+            raise ValueError(f"a policy must be strict, lenient, best-effort or quorum:RATIO, not {head!r}")
         given: dict[str, Any] = {}
         if mode == "quorum":
             if not colon:
-                raise ValueError("a quorum needs the ratio of children that must be COMPLETE: quorum:0.8")
+                raise ValueError("a quorum requires the ratio of children that must be COMPLETE: quorum:0.8")
             given["min_success_ratio"] = _number("the ratio of a quorum", float, ratio)
         for piece in rest:
             name, equals, value = piece.partition("=")
             if not equals or name not in _OPTIONS:
-                raise ValueError(f"{piece!r} is no field of a policy; there are {', '.join(_OPTIONS)} (NAME=VALUE)")
+                raise ValueError(
+                    f"unknown field {piece!r} of a policy; valid fields: {', '.join(_OPTIONS)} (NAME=VALUE)"
+                )
             field = name.replace("-", "_")
             if field in given:
-                raise ValueError(f"{name} stands in the policy twice")
+                raise ValueError(f"duplicate field in the policy: {name}")
             given[field] = _number(name, _OPTIONS[name], value)
         return cls(_MODES[mode], **given)
 

@@ -293,7 +293,7 @@ class Server(Listening):
 def check_defer_to(defer_to: str | None, sink: PathLike | None, claims: PathLike | None) -> None:
     """Reject ``defer_to`` if the server can have no claim checks."""
     if defer_to is not None and sink is None and claims is None:
-        raise misuse("defer_to needs claim checks, and those are kept in a sink, or in the folder that claims= names")
+        raise misuse("defer_to requires sink= or claims=, where claim checks are stored")
 
 
 def sink_of(sink: PathLike | None) -> PathLike | None:

@@ -59,7 +59,7 @@ def draft(
     """Return the draft of an entity; the parent may be passed as the scope of its children."""
     above = parent.entity if isinstance(parent, ScopeState) else parent
     if owner is not None and doc_id is None:
-        raise misuse("an owner goes with a doc_id: the entity has to be a document")
+        raise misuse("an owner requires a doc_id: the entity must be a document")
     return Draft(
         parent=None if above is None else above.key,
         dehydrate=dehydrate,
@@ -138,7 +138,7 @@ class SessionState:
 
     def __reduce__(self) -> NoReturn:
         """Not picklable: it is a live connection."""
-        raise TypeError("a Session is a live connection and cannot be pickled; connect anew where you need it")
+        raise TypeError("a Session is a live connection and cannot be pickled; connect again where you need it")
 
     def __repr__(self) -> str:
         """Return the session's ID, its role, its peer and whether it is closed."""

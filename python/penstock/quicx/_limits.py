@@ -39,27 +39,27 @@ def check_number(name: str, value: object, shown: str | None = None) -> None:
         return
     shown = shown or name
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise QuicxError(f"{shown} is a number, not {value!r}", "misuse")
+        raise QuicxError(f"{shown} must be a number, not {value!r}", "misuse")
     if name == "rate":
         if not isfinite(value) or value <= 0:
-            raise QuicxError(f"{shown} is a number above 0, not {value!r}", "misuse")
+            raise QuicxError(f"{shown} must be a number above 0, not {value!r}", "misuse")
         return
     low, high = _RANGES[name]
     # Negated, because both comparisons are false for NaN.
     if not low <= value <= high:
-        raise QuicxError(f"{shown} is {low:,} to {high:,}, not {value!r}", "misuse")
+        raise QuicxError(f"{shown} must be from {low:,} to {high:,}, not {value!r}", "misuse")
 
 
 def check_type(name: object, shown: str) -> None:
     """Reject an invalid type of tasks."""
     if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogatepass")) <= 255:
-        raise QuicxError(f"{shown}: a type of tasks has 1 to 255 bytes of UTF-8, {name!r} has not", "misuse")
+        raise QuicxError(f"{shown}: a task type must have 1 to 255 bytes of UTF-8, not {name!r}", "misuse")
 
 
 def check_types(names: Sequence[object], shown: str = "allow_types") -> None:
     """Reject a list of accepted types that is empty or has an invalid type."""
     if not names:
-        raise QuicxError(f"{shown} names no type, so nothing would be taken: leave it out to take all", "misuse")
+        raise QuicxError(f"{shown} is empty, so no task would be accepted: omit it to accept all types", "misuse")
     for name in names:
         check_type(name, shown)
 
@@ -70,8 +70,8 @@ def check_classes(sizes: Sequence[object], shown: str = "size_classes") -> None:
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int) or not before < size <= _LARGEST_CLASS or size % 16:
             raise QuicxError(
-                f"{shown} are multiples of 16, ascending, up to {_LARGEST_CLASS:,}; {size!r} does not fit in", "misuse"
+                f"{shown} must be ascending multiples of 16, up to {_LARGEST_CLASS:,}; {size!r} is not valid", "misuse"
             )
         before = size
     if not sizes:
-        raise QuicxError(f"{shown} names no size", "misuse")
+        raise QuicxError(f"{shown} is empty", "misuse")

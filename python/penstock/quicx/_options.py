@@ -153,15 +153,15 @@ class ReachOptions:
             raise QuicxError(f"address {error}", "misuse") from None
         if self.socket is not None and self.address != DEFAULT_ADDRESS:
             raise QuicxError(
-                f"the address {self.address} and the socket {self.socket} name the daemon twice: leave one out",
+                f"the address {self.address} and the socket {self.socket} are mutually exclusive",
                 "misuse",
             )
         trusted = self.fingerprint is not None or self.ca is not None or self.system_ca
         if trusted and self.plain:
-            raise QuicxError("plain=True and somebody to trust: one or the other", "misuse")
+            raise QuicxError("plain=True cannot be combined with fingerprint, ca or system_ca", "misuse")
         if not trusted and not self.plain and self.socket is None and not is_local(self.address):
             raise QuicxError(
-                f"{self.address} is another machine, so say whom to trust: fingerprint, ca, system_ca; or plain=True",
+                f"{self.address} is not on this machine: set fingerprint, ca or system_ca, or plain=True",
                 "misuse",
             )
         return self
@@ -218,7 +218,7 @@ def read_config(path: PathLike) -> dict[str, Any]:
 def _read(table: Mapping[str, Any], types: object) -> dict[str, Any]:
     found = {_argument(name): _typed(name, name, value, _TOP.get(name)) for name, value in table.items()}
     if not isinstance(types, dict):
-        raise QuicxError("types is a table of tables, [types.NAME]", "misuse")
+        raise QuicxError("types must be a table of tables, [types.NAME]", "misuse")
     base = {"task-timeout": found.get("task_timeout", 60.0), "attempts": found.get("max_attempts", 5)}
     found["policies"] = {name: _policy(name, base, fields) for name, fields in types.items()}
     return found
@@ -231,7 +231,7 @@ def _argument(name: str) -> str:
 def _policy(name: str, base: Mapping[str, Any], fields: object) -> Policy:
     check_type(name, "types")
     if not isinstance(fields, dict):
-        raise QuicxError(f"types.{name} is a table, [types.{name}], not {fields!r}", "misuse")
+        raise QuicxError(f"types.{name} must be a table, [types.{name}], not {fields!r}", "misuse")
     known: dict[str, Any] = {}
     for key, value in {**base, **fields}.items():
         wanted = _POLICY_TYPES.get(key, float) if key in _POLICY else None
@@ -242,11 +242,11 @@ def _policy(name: str, base: Mapping[str, Any], fields: object) -> Policy:
 def _typed(option: str, shown: str, value: object, wanted: type | None) -> Any:
     """Return the value of an option; reject one that is invalid or of the wrong type."""
     if wanted is None:
-        raise QuicxError(f"there is no option {shown}", "misuse")
+        raise QuicxError(f"unknown option {shown}", "misuse")
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise QuicxError(f"{shown} is of type {wanted.__name__}, not {value!r}", "misuse")
+        raise QuicxError(f"{shown} must be of type {wanted.__name__}, not {value!r}", "misuse")
     check_number(_argument(option), value, shown)
     if isinstance(value, str) and not value:
         raise QuicxError(f"{shown} is empty", "misuse")

@@ -383,14 +383,14 @@ def check_heartbeat(seconds: float) -> float:
 def check_id(id: int) -> int:  # noqa: A002
     """Return the ID of a task; reject one that is not of 32 bits."""
     if not 0 <= id < 1 << 32:
-        raise QuicxError(f"a task's ID is a number of 32 bits, not {id}", "misuse")
+        raise QuicxError(f"a task ID must be a 32-bit number, not {id}", "misuse")
     return id
 
 
 def check_key(key: bytes) -> bytes:
     """Return the key of a task; reject one of the wrong length."""
     if len(key) != KEY:
-        raise QuicxError(f"a task's key has {KEY} bytes, not {len(key)}", "misuse")
+        raise QuicxError(f"a task key must have {KEY} bytes, not {len(key)}", "misuse")
     return key
 
 
@@ -404,6 +404,6 @@ def ids_of(ids: list[int], refused: list[tuple[int, int, str]]) -> list[int]:
     if refused:
         index, code, message = refused[0]
         kind: ErrorKind = "limit" if code in {1, 3} else "violation"
-        text = f"{len(refused)} of {len(ids)} tasks were refused, the first at {index}: {message}"
+        text = f"{len(refused)} of {len(ids)} tasks were rejected, the first at {index}: {message}"
         raise QuicxError(text, kind, code, ids)
     return ids

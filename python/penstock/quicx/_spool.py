@@ -70,7 +70,7 @@ class Spool:
             if before != digest:
                 self._write(name, payload)
         except OSError as error:
-            raise QuicxError(f"the payload cannot be put into the spool: {error}", "io") from None
+            raise QuicxError(f"the payload cannot be stored in the spool: {error}", "io") from None
         fields = {"file": name, "bytes": len(payload), "sha256": digest}
         return _MARK + json.dumps(fields).encode(), before is None
 
@@ -80,7 +80,7 @@ class Spool:
             try:
                 _sync(self.folder)
             except OSError as error:
-                raise QuicxError(f"the payload cannot be put into the spool: {error}", "io") from None
+                raise QuicxError(f"the payload cannot be stored in the spool: {error}", "io") from None
 
     def _digest(self, name: str) -> str | None:
         """Return the SHA-256 of the file with this name; None if there is none."""
@@ -211,7 +211,7 @@ class Spooled:
                 if self.made[at]:
                     self.spool.drop(self.payloads[at])
             except OSError as stays:
-                _log.warning("a payload that was not taken stays in the spool: %s", stays)
+                _log.warning("the payload of a rejected task stays in the spool: %s", stays)
 
 
 def spooled(spool: Spool | None, payloads: Iterable[bytes], keys: Sequence[bytes] | None = None) -> Spooled:
@@ -249,8 +249,7 @@ def content_of(spool: Spool | None, payload: bytes) -> bytes:
         return payload
     if refers:
         raise QuicxError(
-            "the payload lies in the producer's spool, and this worker has none: give it the same one, by its option "
-            "spool",
+            "the payload is in the producer's spool, but this worker has none: set the same spool for the worker",
             "misuse",
         )
     return payload
@@ -278,7 +277,7 @@ def purge_spool(spool: PathLike, older_than: float, *, storage: Mapping[str, str
         QuicxError: Of kind "misuse" if there is no such folder, "io" if a payload cannot be removed.
     """
     if not is_uri(str(spool)) and not Path(spool).is_dir():
-        raise QuicxError(f"{spool} is no folder", "misuse")
+        raise QuicxError(f"{spool} is not a directory", "misuse")
     found = Spool.at(spool, storage=storage)
     return 0 if found is None else found.purge(older_than)
 
@@ -299,7 +298,7 @@ def _reference(payload: bytes) -> tuple[str, int, str] | None:
         fields = json.loads(payload[len(_MARK) :])
         name, size, digest = str(fields["file"]), int(fields["bytes"]), str(fields["sha256"])
     except (ValueError, KeyError, TypeError):
-        raise QuicxError("the payload is no reference that can be read", "malformed") from None
+        raise QuicxError("the payload is not a valid reference", "malformed") from None
     if _NAME.fullmatch(name) is None:
-        raise QuicxError(f"the payload refers to {name!r}, which is no file of a spool", "malformed")
+        raise QuicxError(f"the payload refers to {name!r}, which is not a file of a spool", "malformed")
     return name, size, digest

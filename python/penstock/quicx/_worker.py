@@ -143,9 +143,9 @@ class Worker:
             timeout=timeout,
         ).check()
         if threads < 1 or processes < 0:
-            raise QuicxError("a worker has 1 thread or more, and no negative number of processes", "misuse")
+            raise QuicxError("a worker requires threads >= 1 and processes >= 0", "misuse")
         if processes and threads > 1:
-            raise QuicxError(f"threads={threads} and processes={processes}: one or the other runs functions", "misuse")
+            raise QuicxError(f"threads={threads} and processes={processes} are mutually exclusive", "misuse")
         self._threads = threads
         self._processes = processes
         self._heartbeat = heartbeat
@@ -170,11 +170,11 @@ class Worker:
         """Connect, and run tasks in the background until `close`.
 
         Raises:
-            QuicxError: If the daemon cannot be reached, no function is registered, or the worker runs already or was
+            QuicxError: If the daemon cannot be reached, no function is registered, or the worker is already running or was
                 stopped.
         """
         if self._thread is not None:
-            raise QuicxError("the worker runs already", "misuse")
+            raise QuicxError("the worker is already running", "misuse")
         check_not_stopped(self._stop.is_set())
         native = self._connect()
         self._thread = Thread(target=self._run_kept, args=(native,), name="penstock-worker", daemon=True)
@@ -212,7 +212,7 @@ class Worker:
 
     def _connect(self) -> "_core.QuicxWorker":
         if not self._functions:
-            raise QuicxError("there is no function: decorate one with worker.task(TYPE)", "misuse")
+            raise QuicxError("no function is registered: decorate one with worker.task(TYPE)", "misuse")
         prefetch = self._processes or self._threads
         return _core.QuicxWorker(self._options, list(self._functions), prefetch, self._heartbeat)
 
@@ -318,7 +318,7 @@ class Worker:
             native.done(task.id, None)
         except QuicxError as lost:
             # The task will be delivered again, because delivery is at least once.
-            _log.warning("what became of task %d could not be told: %s", task.id, lost)
+            _log.warning("the outcome of task %d could not be reported: %s", task.id, lost)
             return
         if self._spool is not None:
             try:
@@ -360,7 +360,7 @@ def function_for(functions: Mapping[str, _Any], type: str) -> _Any:  # noqa: A00
     """
     function = functions.get(type)
     if function is None:
-        raise TaskFailed(f"there is no function for tasks of type {type}")
+        raise TaskFailed(f"no function is registered for tasks of type {type}")
     return function
 
 

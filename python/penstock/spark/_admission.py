@@ -38,4 +38,4 @@ def budget(limit: ReadLimit, max_bytes: int | None, source: str) -> tuple[int, i
         return _ALL, limit.max_bytes
     if isinstance(limit, ReadAllAvailable):
         return _ALL, _ALL
-    raise SparkError(f"the {source} source has no limit of the kind {type(limit).__name__}")
+    raise SparkError(f"the {source} source does not support the read limit {type(limit).__name__}")

@@ -71,7 +71,7 @@ def changes(
         >>> dropped = changes(documents, "/data/receipts").where("change = 'removed'")  # doctest: +SKIP
     """
     if "document" not in documents.columns:
-        raise SparkError(f"changes needs a column document; there are {', '.join(documents.columns)}")
+        raise SparkError(f"changes requires a column document; the columns are {', '.join(documents.columns)}")
     try:
         options = check_storage(storage, receipts)
     except ValueError as error:

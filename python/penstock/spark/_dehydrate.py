@@ -182,8 +182,8 @@ class Attempt:
 
     def _account(self, error: PipeStreamError) -> str:
         return (
-            f"the session {self._session.id} with the sink {self._options.sink} ended before its time: {error}. "
-            f"{self._settled} documents of this task were settled, {len(self._on_their_way)} were on their way; "
+            f"session {self._session.id} with the sink {self._options.sink} ended early: {error}. "
+            f"{self._settled} documents of this task were settled, {len(self._on_their_way)} were in flight; "
             "nothing of this attempt is in the results"
         )
 
@@ -219,12 +219,12 @@ def _documents(batches: Iterator[pa.RecordBatch], options: "Dehydrate") -> Itera
         _prepare(earlier, options)
     for batch in batches:
         if "path" not in batch.schema.names:
-            raise SparkError(f"dehydrate needs a column path; there are {', '.join(batch.schema.names)}")
+            raise SparkError(f"dehydrate requires a column path; the columns are {', '.join(batch.schema.names)}")
         carried = [column for column in CARRIED if column in batch.schema.names]
         for row in batch.select(["path", *carried]).to_pylist():
             path, name = row["path"], row.get("document")
             if not isinstance(path, str):
-                raise SparkError("dehydrate needs a path in every row, as a string; filter rows without one")
+                raise SparkError("dehydrate requires a path in every row, as a string; filter out rows without one")
             if earlier is None or _is_due(earlier.find(name or named(path, options))):
                 title, source = source_of(path, name, options)
                 yield Found(title, source, row.get("doc_id"), owner_of(row.get("owner")))
@@ -248,7 +248,7 @@ def owner_of(column: Any) -> OwnershipContext | None:
     if column is None:
         return None
     if not isinstance(column, Mapping):
-        raise SparkError("the column owner is a struct of owner_id, group_id and scopes, or null")
+        raise SparkError("the column owner must be a struct of owner_id, group_id and scopes, or null")
     try:
         return OwnershipContext(
             owner_id=column.get("owner_id"), group_id=column.get("group_id"), scopes=column.get("scopes") or ()

@@ -107,7 +107,7 @@ class Divide:
             carried = [column for column in CARRIED if column in batch.schema.names]
             for row in batch.select(["ordinal", "path", *carried]).to_pylist():
                 if not isinstance(row["path"], str):
-                    raise SparkError("ingest needs a path in every row, as a string; filter rows without one")
+                    raise SparkError("ingest requires a path in every row, as a string; filter out rows without one")
                 rows = list(self._rows(row))
                 yield rows_batch(rows, TASK_SCHEMA)
 

@@ -132,7 +132,7 @@ class Options:
         try:
             return None if given is None else check(given)
         except ValueError as error:
-            raise self.error(name, str(error)) from None
+            raise SparkError(f"the option {name} of the {self.format} {self.what}: {error}") from None
 
     def storage(self, *uris: str) -> dict[str, str]:
         """Read the options ``storage.NAME`` for URIs of an object store."""
@@ -146,7 +146,7 @@ class Options:
     def read_key(self, refusal: str) -> str:
         """Read the read key: from the driver's file ``read_key_file``, else from its environment.
 
-        ``refusal`` begins the error message for a missing key: it names the server and what cannot be read.
+        ``refusal`` begins the error message for a missing key: it names the server and what is to be read.
         """
         file = self.file("read_key_file")
         try:
@@ -154,32 +154,32 @@ class Options:
         except ValueError as error:
             if file is None:
                 raise SparkError(f"the {self.format} {self.what}: {error}") from None
-            raise self.error("read_key_file", f"does not give the read key: {error}") from None
+            raise self.error("read_key_file", f"does not provide a read key: {error}") from None
         if key is None:
-            problem = f"{refusal} without its read key, and PENSTOCK_KEY is not in the environment"
+            problem = f"{refusal} requires its read key"
             raise SparkError(f"{problem}: set the option read_key_file, or PENSTOCK_KEY on the driver")
         return key
 
     def check_together(self, one: str, other: str) -> None:
         """Reject one of two options without the other."""
         if (self.text(one) is None) != (self.text(other) is None):
-            raise SparkError(f"the options {one} and {other} of the {self.format} {self.what} go together")
+            raise SparkError(f"the options {one} and {other} of the {self.format} {self.what} must be used together")
 
     def check_reachable(self, listen: str, advertise: str | None) -> None:
         """Reject a wildcard address, to which executors cannot connect, unless ``advertise`` names another one."""
         if advertise is None and listen.rpartition(":")[0] in _WILDCARDS:
             raise self.error(
-                "listen", f"names no host that executors can reach: set advertise to HOST:PORT, not {listen}"
+                "listen", f"is {listen}, which executors cannot connect to: set the option advertise to HOST:PORT"
             )
 
     def target(self, example: str = "HOST:PORT") -> str:
         """Read the server or the sink: the option ``address``, or the argument of ``load`` or ``save``."""
         address, path = self.text("address"), self.text("path")
         if address is not None and path is not None:
-            raise self.error("address", f"and the path {path!r} name the {self.what} twice: leave one out")
+            raise self.error("address", f"and the path {path!r} are mutually exclusive")
         target = path if address is None else address
         if target is None:
-            raise SparkError(f'the {self.format} {self.what} needs an address: .option("address", "{example}")')
+            raise SparkError(f'the {self.format} {self.what} requires an address: .option("address", "{example}")')
         return target
 
     def error(self, name: str, problem: str) -> SparkError:
@@ -195,7 +195,8 @@ class Options:
         elsewhere = {name.lower() for name in others}
         for name in left:
             if name in elsewhere or (name.startswith(_STORAGE) and STORAGE in others):
-                raise self.error(name, "does not go with the others that were given")
+                raise self.error(name, "cannot be combined with the other options")
         if left:
             known = ", ".join(sorted(self._known | set(others)))
-            raise SparkError(f"the {self.format} {self.what} has no option {', '.join(left)}; there are {known}")
+            strange = ", ".join(map(repr, left))
+            raise SparkError(f"unknown option {strange} for the {self.format} {self.what}; valid options: {known}")

@@ -124,7 +124,7 @@ def checked_policy(policy: CompletionPolicy | str | None, sink: str) -> str | No
         return None
     found = CompletionPolicy.parse(policy) if isinstance(policy, str) else policy
     if is_uri(sink) and FailureAction.DEFER in (found.on_failure, found.on_timeout):
-        raise ValueError("sets parts aside, and a sink that is a URI has no server that keeps their claim checks")
+        raise ValueError("defers parts, which requires a server: a sink that is a URI cannot store claim checks")
     return str(found)
 
 

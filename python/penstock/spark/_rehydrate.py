@@ -74,8 +74,8 @@ class _Document:
             composite = rehydrate_parts(self._parts, strict=self._strict)
         except DocumentsError as error:
             raise SparkError(
-                f"the rows of {self._name} are not complete or not in the order in which dehydrate gave them: {error}; "
-                "after a shuffle, rehydrate needs order_by",
+                f"the rows of {self._name} are incomplete, or not in the order that dehydrate returned: {error}; "
+                "after a shuffle, rehydrate requires order_by",
                 "io",
             ) from error
         root = composite.root
@@ -109,7 +109,7 @@ def _documents(batches: Iterable[pa.RecordBatch], columns: list[str], max_text: 
     for batch in batches:
         missing = set(columns).difference(batch.schema.names)
         if missing:
-            raise SparkError(f"rehydrate needs the rows of dehydrate; they lack {', '.join(sorted(missing))}")
+            raise SparkError(f"rehydrate requires the rows of dehydrate; missing columns: {', '.join(sorted(missing))}")
         for row in batch.select(_wanted(columns, batch)).to_pylist():
             if row["depth"] == 0:
                 if document is not None:
@@ -118,7 +118,7 @@ def _documents(batches: Iterable[pa.RecordBatch], columns: list[str], max_text: 
             elif document is None:
                 name = row["document"]
                 raise SparkError(
-                    f"the rows of {name} do not begin with its own; after a shuffle, rehydrate needs order_by"
+                    f"the rows of {name} do not begin with its root; after a shuffle, rehydrate requires order_by"
                 )
             else:
                 document.add(row)
@@ -139,7 +139,7 @@ def _ordered(batches: Iterator[pa.RecordBatch], columns: list[str], order_by: st
     if not rows:
         return
     if order_by not in rows[0].schema.names:
-        raise SparkError(f"rehydrate is to order by {order_by}, which the rows do not have")
+        raise SparkError(f"rehydrate cannot order by {order_by}: the rows have no such column")
     positions = pa.chunked_array([batch.column(order_by) for batch in rows])
     starts = [0]
     for batch in rows:

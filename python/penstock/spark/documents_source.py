@@ -132,7 +132,7 @@ class DocumentsSource(DataSource):
     def reader(self, schema: StructType) -> DocumentsReader:
         """Check the options and return a reader; the files are not listed yet."""
         if schema != self.schema():
-            raise SparkError(f"the data source documents has the columns {', '.join(ARROW_SCHEMA.names)} and no others")
+            raise SparkError(f"the data source documents has only the columns {', '.join(ARROW_SCHEMA.names)}")
         storage = {
             name.removeprefix(_STORAGE): value for name, value in self.options.items() if name.startswith(_STORAGE)
         }
@@ -150,7 +150,7 @@ def _paths(options: Mapping[str, str], storage: Mapping[str, str]) -> list[str]:
     if "path" in options:
         given.append(options["path"])
     if not given:
-        raise SparkError('the data source documents needs a folder: spark.read.format("documents").load(folder)')
+        raise SparkError('the data source documents requires a directory: spark.read.format("documents").load(folder)')
     paths = []
     for path in given:
         if is_uri(path):
@@ -158,7 +158,7 @@ def _paths(options: Mapping[str, str], storage: Mapping[str, str]) -> list[str]:
             continue
         local = from_option(path)
         if not os.path.lexists(local):
-            raise SparkError(f"the data source documents is to list {path}, which does not exist")
+            raise SparkError(f"path does not exist: {path}")
         # Relative paths refer to the driver's working directory, which executors do not share.
         paths.append(str(Path(local).absolute()))
     return paths
@@ -173,7 +173,7 @@ def _checked(uri: str, storage: Mapping[str, str]) -> str:
     except (ValueError, OSError) as error:
         raise SparkError(f"the data source documents cannot list {uri}: {error}") from None
     if found.type == FileType.NotFound:
-        raise SparkError(f"the data source documents is to list {uri}, which does not exist")
+        raise SparkError(f"path does not exist: {uri}")
     return uri
 
 

@@ -258,7 +258,7 @@ def redeem(sink: str, *, receipts: str, **options: Any) -> Dehydrate:
         'claim'
     """
     if is_uri(sink):
-        raise SparkError("claim checks are a server's: the sink must be HOST:PORT, not a URI")
+        raise SparkError("claim checks require a server: the sink must be HOST:PORT, not a URI")
     return replace(dehydrate(sink, receipts=receipts, previous=receipts, **options), redeems=True)
 
 
@@ -272,14 +272,14 @@ def _policy(policy: "CompletionPolicy | str | None", sink: str, privacy: Privacy
     if checked is not None and privacy is not None and privacy.pad_children > 1:
         chosen = parsed(checked)
         if chosen is not None and chosen.mode is not CompletionMode.STRICT:
-            raise SparkError("policy: padding counts as COMPLETE, so pad_children goes with strict only")
+            raise SparkError("policy: padding counts as COMPLETE, so pad_children requires strict")
     return checked
 
 
 def _checked_options(given: Dehydrate) -> Dehydrate:
     _check_sink(given)
     if (given.cert is None) != (given.key is None):
-        raise SparkError("cert and key go together")
+        raise SparkError("cert and key must be used together")
     if given.mtu is not None and not 1_200 <= given.mtu <= 9_000:
         raise SparkError(f"mtu must be from 1200 to 9000 bytes, not {given.mtu}")
     if given.in_flight < 1:
@@ -304,14 +304,14 @@ def _check_sink(given: Dehydrate) -> None:
     if not is_uri(given.sink):
         _checked("sink", check_address, given.sink)
         if trust != 1:
-            raise SparkError("say how to trust the sink: exactly one of fingerprint, ca and system_ca")
+            raise SparkError("set exactly one of fingerprint, ca and system_ca, to verify the sink")
         return
     if given.sink.startswith("hdfs:"):
-        raise SparkError(f"{given.sink}: URIs of hdfs cannot be sinks; those of s3, gs and abfs can")
+        raise SparkError(f"{given.sink}: hdfs URIs cannot be sinks; use s3, gs or abfs")
     if given.header_key_file is not None:
-        raise SparkError("a sink that is a URI has no server to seal headers for: leave out header_key_file")
+        raise SparkError("header_key_file cannot be used with a sink that is a URI")
     if trust or given.cert is not None or given.key is not None:
-        raise SparkError("a sink that is a URI has no certificate: leave out fingerprint, ca, system_ca, cert and key")
+        raise SparkError("fingerprint, ca, system_ca, cert and key cannot be used with a sink that is a URI")
 
 
 def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | None = None) -> Rehydrate:
@@ -341,7 +341,7 @@ def rehydrate(*, text: bool = True, max_text: int = _MAX_TEXT, order_by: str | N
         Rehydrate(text=False, max_text=67108864, order_by=None)
     """
     if max_text < 0:
-        raise SparkError(f"max_text must not be negative, as {max_text} is")
+        raise SparkError(f"max_text must not be negative: {max_text}")
     return Rehydrate(text=text, max_text=max_text, order_by=order_by)
 
 

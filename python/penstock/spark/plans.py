@@ -72,12 +72,12 @@ def ingest(
         >>> parts = ingest(documents, take_apart, peel_bytes=1 << 30)  # doctest: +SKIP
     """
     if plan not in ("auto", "task", "shuffle", "peel"):
-        raise SparkError(f"plan is auto, task, shuffle or peel, not {plan!r}")
+        raise SparkError(f"plan must be auto, task, shuffle or peel, not {plan!r}")
     for name, value in (("peel_bytes", peel_bytes), ("group_bytes", group_bytes), ("partitions", partitions)):
         if value is not None and value < 1:
             raise SparkError(f"{name} must be at least 1, not {value}")
     if "path" not in documents.columns:
-        raise SparkError(f"ingest needs a column path; there are {', '.join(documents.columns)}")
+        raise SparkError(f"ingest requires a column path; the columns are {', '.join(documents.columns)}")
     plan = _alone(plan) if dehydrate.privacy is not None or dehydrate.redeems else plan
     spark = documents.sparkSession
     spread = partitions or int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
@@ -98,7 +98,7 @@ def _alone(plan: Plan) -> Plan:
     """
     if plan in ("auto", "task"):
         return "task"
-    raise SparkError(f"plan {plan!r} sends documents in groups: with privacy, or to redeem, take task")
+    raise SparkError(f"plan {plan!r} sends documents in groups: with privacy or redeem, use plan task")
 
 
 def _auto(documents: "DataFrame", dehydrate: Dehydrate, peel_bytes: int, group: int, spread: int) -> "DataFrame":

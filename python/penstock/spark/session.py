@@ -83,7 +83,7 @@ def local_session(
         3
     """
     if SparkSession.getActiveSession() is not None:
-        raise SparkError("Spark runs in this process already: stop that session first, or use it with register(spark)")
+        raise SparkError("a Spark session already runs in this process: stop it first, or use it with register(spark)")
     java = require_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     conf = SparkConf().setAppName(app_name).setMaster(master).setAll(list({**_CONFIG, **(config or {})}.items()))

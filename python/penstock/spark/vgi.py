@@ -123,11 +123,11 @@ def vgi_map(
         >>> frame.mapInArrow(scale, "value double")  # doctest: +SKIP
     """
     if isinstance(worker, str) or not worker:
-        raise SparkError("the worker is a list: the command and its arguments")
+        raise SparkError("worker must be a list: the command and its arguments")
     if on_failure == "row" and schema is None:
-        raise SparkError('on_failure="row" needs the schema of what the method gives, for the rows that it does not')
+        raise SparkError('on_failure="row" requires the schema that the method returns')
     if schema is not None and error_column in schema.names:
-        raise SparkError(f"the method gives a column {error_column!r} itself: name another error_column")
+        raise SparkError(f"the method itself returns a column {error_column!r}: choose another error_column")
     made = VgiMap(
         worker=tuple(worker),
         method=method,
@@ -191,7 +191,7 @@ class _Task:
         try:
             done.close()
         except OSError as error:
-            _log.warning("a worker did not end well: %s", error)
+            _log.warning("a worker ended with an error: %s", error)
 
     def _take_log(self, message: "Message") -> None:
         line = f"{self._options.method}: {message.message}"
@@ -267,7 +267,9 @@ def _service(options: VgiMap) -> type:
     kinds = {name: type(value) for name, value in options.arguments.items()}
     odd = [name for name, kind in kinds.items() if kind not in (str, int, float, bool, bytes)]
     if odd:
-        raise SparkError(f"the types of {', '.join(odd)} are not plain: give the service's protocol= too")
+        raise SparkError(
+            f"the arguments {', '.join(odd)} are not str, int, float, bool or bytes: set protocol= to the service"
+        )
     return _make_service(options.method, tuple(kinds.items()), Stream)
 
 

@@ -82,11 +82,11 @@ def check_workers(spark: "SparkSession", *, tasks: int = 64) -> list[Worker]:
 
 def _problem(python: str, penstock: str | None, failure: str | None, driver: str) -> str | None:
     if python.split(".")[:2] != driver.split(".")[:2]:
-        return f"it is Python {python}, the driver {driver}: set PYSPARK_PYTHON"
+        return f"it has Python {python}, but the driver has {driver}: set PYSPARK_PYTHON"
     if failure is not None:
         return failure
     if penstock != __version__:
-        return f"it has penstock {penstock}, the driver {__version__}: install the same wheel"
+        return f"it has penstock {penstock}, but the driver has {__version__}: install the same wheel"
     return None
 
 
@@ -109,7 +109,7 @@ def _probe() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
             from penstock import _core
 
             if _core.__version__ != found:
-                failure = f"penstock is {found} and its native part {_core.__version__}: install the wheel again"
+                failure = f"penstock is {found}, but its native part is {_core.__version__}: reinstall the wheel"
         except PackageNotFoundError:
             failure = "penstock is not installed"
         except ImportError as error:

@@ -149,10 +149,10 @@ def _arrow_type(plain: object, *, top: bool) -> pa.DataType:
             return arrow
     if plain is tuple or origin is tuple:
         raise TypeError(
-            f"{plain} has no Arrow type: Arrow knows no tuples; use list[T], or a dataclass that derives from "
+            f"{plain} has no Arrow type: Arrow has no tuples; use list[T], or a dataclass that derives from "
             "ArrowSerializableDataclass"
         )
-    raise TypeError(f"{plain} has no Arrow type; name one with Annotated[T, ArrowType(...)]")
+    raise TypeError(f"{plain} has no Arrow type; set one with Annotated[T, ArrowType(...)]")
 
 
 def codec(annotation: object, *, top: bool) -> Codec:
@@ -203,7 +203,7 @@ def _enum_codec(kind: type[Enum]) -> Codec:
             # The same fallback as in vgi_rpc, for peers that send values instead of names.
             return kind(name)
         except ValueError:
-            raise ValueError(f"{name!r} is no member of {kind.__name__}: {', '.join(kind.__members__)}") from None
+            raise ValueError(f"{name!r} is not a member of {kind.__name__}: {', '.join(kind.__members__)}") from None
 
     return Codec(to_wire, from_wire)
 

@@ -53,7 +53,7 @@ def _protocol_of(implementation: object, module: Any) -> type:
         named = ", ".join(each.__name__ for each in fitting) or "none"
         raise VgiError(
             f"{type(implementation).__name__} implements {named} of the protocols in {module.__name__}: derive it from "
-            "the one that is meant, or name an RpcServer",
+            "the intended one, or use an RpcServer",
             "misuse",
         )
     return fitting[0]

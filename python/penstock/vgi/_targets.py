@@ -107,8 +107,8 @@ def _batch(given: Mapping[str, Any] | pa.RecordBatch, schema: pa.Schema | None) 
     try:
         return pa.RecordBatch.from_pylist([dict(given)], schema=schema)
     except (pa.ArrowTypeError, ValueError, OverflowError) as error:
-        those = "Arrow" if schema is None else "those before it"
-        raise VgiError(f"a row of the input does not fit {those}: {error}", "misuse") from error
+        those = "Arrow" if schema is None else "the previous rows"
+        raise VgiError(f"a row of the input does not match {those}: {error}", "misuse") from error
 
 
 def _core_method(about: MethodDescription) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _encode(about: MethodDescription, arguments: Mapping[str, Any]) -> dict[str,
     for each in about.params_schema:
         if each.name not in arguments and each.name not in about.param_defaults:
             if not each.nullable:
-                raise VgiError(f"{about.name}() needs {each.name}: {each.type}", "misuse")
+                raise VgiError(f"{about.name}() requires {each.name}: {each.type}", "misuse")
             values[each.name] = None
             continue
         value = arguments.get(each.name, about.param_defaults.get(each.name))

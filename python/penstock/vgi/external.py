@@ -143,9 +143,9 @@ class Compression:
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown algorithm or level."""
         if self.algorithm != "zstd":
-            raise ValueError(f"the algorithm is 'zstd', not {self.algorithm!r}")
+            raise ValueError(f"the algorithm must be 'zstd', not {self.algorithm!r}")
         if not 1 <= self.level <= 22:
-            raise ValueError(f"a level of zstd is 1 to 22, not {self.level}")
+            raise ValueError(f"a zstd level must be from 1 to 22, not {self.level}")
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class _Hook:
         try:
             from opentelemetry import trace
         except ImportError as error:
-            raise ImportError('tracing needs OpenTelemetry: pip install "penstock[otel]"') from error
+            raise ImportError('tracing requires OpenTelemetry: pip install "penstock[otel]"') from error
 
         self._server, self._config = server, config
         self._tracer = trace.get_tracer("vgi_rpc", tracer_provider=config.tracer_provider)

@@ -82,7 +82,7 @@ class ShmAllocator:
             ValueError: If the size is not above 0.
         """
         if size <= 0:
-            raise ValueError("an allocation has at least one byte")
+            raise ValueError("an allocation must have at least one byte")
         table = self._table()
         offset = table.allocate(size)
         if offset is not None:
@@ -264,7 +264,7 @@ def resolve_shm_batch(
     try:
         found = _annotated(shm.core.resolve(batch, _pairs(custom_metadata)))
     except VgiError as error:
-        raise IPCError(f"a pointer into shared memory that leads to no batch: {error}") from error
+        raise IPCError(f"a pointer into shared memory does not lead to a batch: {error}") from error
     # The last view frees the region; freeing it earlier would invalidate the batch.
     return *found, None
 

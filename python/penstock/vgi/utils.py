@@ -257,7 +257,7 @@ class ArrowSerializableDataclass:
         try:
             arrays = [pa.array([row[field.name]], field.type) for field in schema]
         except (pa.ArrowTypeError, OverflowError, ValueError) as error:
-            raise TypeError(f"{type(self).__name__} does not fit its Arrow schema: {error}") from error
+            raise TypeError(f"{type(self).__name__} does not match its Arrow schema: {error}") from error
         if not arrays:
             # A batch without columns would otherwise have no row.
             return pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
@@ -296,7 +296,7 @@ class ArrowSerializableDataclass:
         """
         validate_batch(batch, ipc_validation)
         if batch.num_rows != 1:
-            raise ValueError(f"{cls.__name__} is one row, and the batch has {batch.num_rows}")
+            raise ValueError(f"{cls.__name__} requires exactly one row, but the batch has {batch.num_rows}")
         return cls._from_row(batch.to_pylist()[0])
 
     @classmethod

@@ -242,12 +242,12 @@ class ReceivedEntity(Entity):
         errors are those of `penstock.pipestream.ReceivedEntity.wait`.
         """
         self._unread()
-        async with limit(timeout, f"{self!r} still waits"):
+        async with limit(timeout, f"{self!r} is still waiting"):
             return await result(futures().wait(self._native, reason, state))
 
     async def wait_resumed(self, timeout: float | None = None) -> bytes | None:
         """Continue a `wait` that has timed out or was cancelled; the result and the errors are the same."""
-        async with limit(timeout, f"{self!r} still waits"):
+        async with limit(timeout, f"{self!r} is still waiting"):
             return await result(futures().wait_resumed(self._native))
 
     def _unread(self) -> None:

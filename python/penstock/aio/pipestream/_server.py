@@ -195,7 +195,7 @@ class Server:
         Raises:
             PipeStreamError: Of kind "deadline" after the timeout, "misuse" if the server has a sink.
         """
-        async with limit(timeout, "no client has come"):
+        async with limit(timeout, "no client has connected"):
             native = await result(futures().accept(self._native))
         return None if native is None else Session(native)
 

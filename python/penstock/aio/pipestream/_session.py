@@ -327,7 +327,7 @@ class Session(SessionState):
         Raises:
             PipeStreamError: Of kind "deadline" after the timeout.
         """
-        async with limit(timeout, "no entity has come"):
+        async with limit(timeout, "no entity has arrived"):
             native = await result(futures().receive(self._native))
         return None if native is None else ReceivedEntity(self, native)
 

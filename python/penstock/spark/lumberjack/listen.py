@@ -40,13 +40,13 @@ class Listen:
         listen, given = options.text("listen"), [name for name in names if options.text(name) is not None]
         if listen is None:
             if given:
-                raise options.error(given[0], "goes with the option listen")
+                raise options.error(given[0], "requires the option listen")
             return None
         spool = options.text("spool")
         if spool is None:
-            raise options.error("listen", "needs the option spool: the folder, or the URI, that keeps what comes")
+            raise options.error("listen", "requires the option spool: a directory or URI in which events are stored")
         if options.text("address") or options.text("path"):
-            raise options.error("listen", "and an address exclude each other: the source either listens or reads")
+            raise options.error("listen", "and an address are mutually exclusive: the source either listens or reads")
         advertise = options.text("advertise")
         for name, value in (("listen", listen), ("advertise", advertise), ("metrics", options.text("metrics"))):
             try:

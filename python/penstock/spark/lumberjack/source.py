@@ -51,7 +51,7 @@ class Columns:
         """
         names, skip = tuple(schema.fieldNames()), options.flag("skipDamaged", default=False)
         if len(set(names)) != len(names):
-            raise SparkError("the lumberjack source has no column twice")
+            raise SparkError("duplicate column names in the schema")
         if all(name in EVENT_COLUMNS.names and schema[name].dataType == EVENT_COLUMNS[name].dataType for name in names):
             return cls(None if list(names) == EVENT_COLUMNS.names else names, skip_damaged=skip)
         return cls(None, to_arrow_schema(schema, timezone="UTC"), skip)
@@ -115,7 +115,7 @@ def read_spool(options: Options) -> SpoolReader:
     if "/" in target or not re.search(r":[0-9]+$", target):
         folder = Path(from_option(target)).absolute()
         if not folder.is_dir():
-            raise SparkError(f"the lumberjack source is to read {target}, which is neither HOST:PORT nor a folder")
+            raise SparkError(f"the lumberjack source cannot read {target}: it is neither HOST:PORT nor a directory")
         return SpoolReader(folder)
     try:
         check_address(target)
@@ -124,10 +124,10 @@ def read_spool(options: Options) -> SpoolReader:
     fingerprint = options.checked("fingerprint", fingerprint_digits)
     ca, system_ca = options.file("ca"), options.flag("system_ca")
     if (fingerprint is not None) + (ca is not None) + system_ca != 1:
-        raise SparkError("say how to trust the receiver: exactly one of the options fingerprint, ca and system_ca")
+        raise SparkError("set exactly one of the options fingerprint, ca and system_ca, to verify the receiver")
     return SpoolReader.connect(
         target,
-        read_key=options.read_key("a receiver lets nobody read its spool"),
+        read_key=options.read_key("reading the spool of a receiver"),
         fingerprint=fingerprint,
         ca=ca,
         system_ca=system_ca,

@@ -52,7 +52,9 @@ class SpoolOffset:
             position = Position(int(offset["segment"]), int(offset["row"]))
             return cls(str(offset["spool"]), position, int(offset["tick"]))
         except (LookupError, TypeError, ValueError):
-            raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
+            raise SparkError(
+                f"the checkpoint belongs to another source: {offset!r} is not an offset of this one"
+            ) from None
 
     def offset(self) -> dict[str, Any]:
         """Return the form that Spark stores."""
@@ -93,7 +95,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             name = "spark"
         if name is not None and spool is not None and spool.address is None:
             raise options.error(
-                "reader", "wants the HOST:PORT of the receiver (--read-listen): nothing is committed to files"
+                "reader", "requires the HOST:PORT of a receiver (--read-listen): positions cannot be committed to files"
             )
         return cls(spool, columns, shares, listen, name, checkpoint, max_rows=max_rows, max_bytes=max_bytes)
 
@@ -184,7 +186,7 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Check that an offset belongs to this spool; return the offset with the spool's ID."""
         there = spool.id
         if offset.spool not in ("", there):
-            raise SparkError(f"the checkpoint has positions of the spool {offset.spool}, and {spool!r} is {there}")
+            raise SparkError(f"the checkpoint has positions of the spool {offset.spool}, but {spool!r} is {there}")
         return replace(offset, spool=there)
 
     def _commit(self, position: Position) -> None:

@@ -60,9 +60,11 @@ class Shipping:
             except ValueError as error:
                 raise SparkError(f"the address of the lumberjack sink {error}") from None
         if not schema.fields:
-            raise SparkError("the lumberjack sink needs a column")
+            raise SparkError("the lumberjack sink requires at least one column")
         if schema.fieldNames() == [_EVENT] and schema[_EVENT].dataType != StringType():
-            raise SparkError(f"the column {_EVENT} of the lumberjack sink alone is JSON: a string")
+            raise SparkError(
+                f"the column {_EVENT} of the lumberjack sink, if it is the only one, must be a string with JSON"
+            )
         shipping = cls(
             hosts,
             fingerprint=options.checked("fingerprint", fingerprint_digits),
@@ -86,7 +88,7 @@ class Shipping:
     def check(self) -> None:
         """Reject options with which no task could send: no way to trust the receiver, or more than one."""
         if (self.fingerprint is not None) + (self.ca is not None) + self.system_ca > 1:
-            raise SparkError("the lumberjack sink trusts by one of the options fingerprint, ca and system_ca")
+            raise SparkError("the lumberjack sink accepts only one of the options fingerprint, ca and system_ca")
         try:
             SendOptions(
                 hosts=list(self.hosts),
@@ -124,7 +126,7 @@ class Shipping:
                 sender.flush()
                 return Shipped(sender.acknowledged)
         except LumberjackError as error:
-            raise SparkError(f"{', '.join(self.hosts)} did not take the rows: {error}", "io") from error
+            raise SparkError(f"{', '.join(self.hosts)} did not accept the rows: {error}", "io") from error
 
     def _events(self, batch: pa.RecordBatch) -> Iterator[object]:
         for row in rows_of(batch):

@@ -38,7 +38,7 @@ def rows(lines: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
     except (pa.ArrowException, ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        raise SparkError(f"the lines of a job are no rows of the schema: {error}", "malformed") from error
+        raise SparkError(f"the lines of a job do not match the schema: {error}", "malformed") from error
 
 
 def _is_plain(kind: pa.DataType) -> bool:

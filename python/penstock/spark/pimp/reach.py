@@ -37,7 +37,7 @@ def read_job(options: Options, *, writes: bool) -> Job:
             raise options.error("key_file", f"names {file}, which cannot be read: {error}") from None
     key = key or os.environ.get("PENSTOCK_KEY") or None
     if writes and key is None:
-        raise SparkError("the pimp sink needs the job's key: the option key or key_file, or PENSTOCK_KEY on the driver")
+        raise SparkError("the pimp sink requires the job's key: set key, key_file, or PENSTOCK_KEY on the driver")
     try:
         job = Job(
             options.target("https://HOST:PORT/pimp/JOB"),
@@ -74,7 +74,7 @@ class Target:
         if overwrite:
             raise SparkError("the pimp sink only appends: use mode('append'), and outputMode('append')")
         if not schema.fields:
-            raise SparkError("the pimp sink needs a column")
+            raise SparkError("the pimp sink requires at least one column")
         target = cls(
             read_job(options, writes=True),
             cast("Literal['query', 'partition']", options.choice("jobs", "query", "partition")),
@@ -113,14 +113,14 @@ def take_over_job(job: Job, secret: Job) -> Job:
         etag = first.status().etag or ""
         number = etag.strip('"')
         if not number.isdecimal():
-            raise SparkError(f"{job!r} has no generation that could be taken over")
+            raise SparkError(f"{job!r} has no generation to take over")
         held = job.with_key(_generation_key(secret, job, int(number)))
         try:
             return held.take_over(etag=etag, key=_generation_key(secret, job, int(number) + 1))
         except PimpError as error:
             if error.code != "PRECONDITION_FAILED":
                 raise
-    raise SparkError(f"{job!r} is taken over by others again and again")
+    raise SparkError(f"gave up after 8 conflicts: another writer keeps taking over {job!r}")
 
 
 def _generation_key(secret: Job, job: Job, generation: int) -> str:
@@ -129,5 +129,5 @@ def _generation_key(secret: Job, job: Job, generation: int) -> str:
 
 def _key(job: Job) -> str:
     if job.key is None:
-        raise SparkError(f"{job!r} has no key that writes")
+        raise SparkError(f"{job!r} has no key for writing")
     return job.key

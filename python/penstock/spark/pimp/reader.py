@@ -97,13 +97,13 @@ def _parts(job: Job) -> list[Job]:
         try:
             part._url = str(json.loads(line)["url"])
         except (ValueError, LookupError, TypeError) as error:
-            raise SparkError(f"{job!r} lists what is no job: {error}", "malformed") from error
+            raise SparkError(f"{job!r} has an invalid list of jobs: {error}", "malformed") from error
         # The list is untrusted input, and the keys must not be sent to another buffer.
         if part.url.removesuffix(part.id) != job.url.removesuffix(job.id):
             raise SparkError(f"{job!r} lists a job of another buffer")
         parts.append(part)
     if not parts:
-        raise SparkError(f"{job!r} lists no job")
+        raise SparkError(f"{job!r} lists no jobs")
     return parts
 
 

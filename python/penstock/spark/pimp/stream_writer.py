@@ -35,7 +35,7 @@ class PimpStreamWriter(DataSourceStreamArrowWriter):
         """Create the writer and, if needed, the job; invalid options raise an error before any task runs."""
         target = Target.read(Options(options, "sink", "pimp"), schema, overwrite=overwrite)
         if target.rows == "ipc" and target.jobs == "query":
-            raise SparkError("the pimp sink of a stream has rows=jsonl: micro-batches are appended; or jobs=partition")
+            raise SparkError("the pimp sink of a stream requires rows=jsonl or jobs=partition")
         begin(target)
         return cls(target)
 
@@ -55,8 +55,8 @@ class PimpStreamWriter(DataSourceStreamArrowWriter):
         room = self.target.chunks_per_batch
         if len(values) > room:
             raise SparkError(
-                f"micro-batch {batchId} has {len(values)} chunks, and chunksPerBatch is {room}: have smaller "
-                "micro-batches, or begin a job with a larger number"
+                f"micro-batch {batchId} has {len(values)} chunks, but chunksPerBatch is {room}: use smaller "
+                "micro-batches, or start a new job with a larger number"
             )
         values += [""] * (room - len(values))
         first = 1 + batchId * room

@@ -76,9 +76,7 @@ def rows_of(target: Target, batches: Iterable[pa.RecordBatch]) -> Written:
                 for lines in json_lines(batch):
                     out.write(lines.encode())
             if out.tell() > _MOST:
-                raise SparkError(
-                    "the rows of a partition are more than a job may have: write with option jobs=partition"
-                )
+                raise SparkError("the rows of a partition exceed the limit of a job: set the option jobs=partition")
     if writer is not None:
         writer.close()
     payload = out.getvalue()
@@ -163,7 +161,7 @@ class PimpWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
         """Fail the job, so that readers learn that no rows will follow."""
-        fail(self.target.job, "the query of Spark has failed")
+        fail(self.target.job, "the Spark query failed")
 
 
 def begin(target: Target) -> None:
@@ -186,7 +184,7 @@ def begin(target: Target) -> None:
         # An existing chunk 0 stays as it is; if its content differs, the sender notices later.
         job._native.write_chunks(key_of(job), [(0, json.dumps(fields))], False, None, None)
     except PimpError as error:
-        raise SparkError(f"{job!r} cannot be made: {error}", "io") from error
+        raise SparkError(f"{job!r} cannot be created: {error}", "io") from error
 
 
 def fail(job: Job, why: str) -> None:

@@ -43,12 +43,14 @@ class Listen:
             own = ("spool", "advertise", "client_ca", "header_key_file")
             given = next((name for name in own if options.text(name) is not None), None)
             if given is not None:
-                raise options.error(given, "goes with the option listen")
+                raise options.error(given, "requires the option listen")
             return None
         if spool is None:
-            raise options.error("listen", "needs the option spool: the folder, or the URI, that keeps what comes")
+            raise options.error("listen", "requires the option spool: a directory or URI in which entities are stored")
         if options.text("address") or options.text("path"):
-            raise options.error("listen", "and an address exclude each other: the source either listens or connects")
+            raise options.error(
+                "listen", "and an address are mutually exclusive: the source either listens or connects"
+            )
         for name, value in (("listen", listen), ("advertise", advertise)):
             try:
                 check_address(value or listen, lowest_port=0)
@@ -57,7 +59,7 @@ class Listen:
         if not is_uri(spool):
             options.check_reachable(listen, advertise)
         elif advertise is not None:
-            raise options.error("advertise", f"is for a spool in a folder: executors read {spool} where it lies")
+            raise options.error("advertise", f"requires a spool in a directory: executors read {spool} directly")
         options.check_together("cert", "key")
         return cls(
             listen,

@@ -47,7 +47,7 @@ def read_secret(options: Options) -> str | None:
     """
     given, file = options.text("transactionSecret"), options.file("transactionSecretFile")
     if given is not None and file is not None:
-        raise options.error("transactionSecret", "and transactionSecretFile exclude each other")
+        raise options.error("transactionSecret", "and transactionSecretFile are mutually exclusive")
     if given is not None:
         where, secret = "the option transactionSecret", given
     elif file is not None:
@@ -91,7 +91,7 @@ def of_stream(secret: str | None, checkpoint: str | None) -> Ownership:
         return _by(first, exclusive=rest.strip() == _LATE)
     except OSError as error:
         raise SparkError(
-            f"the pipestream sink cannot keep the secret of a stream's transactions: {error}. Set the option "
+            f"the pipestream sink cannot store the secret of a stream's transactions: {error}. Set the option "
             f"transactionSecret or transactionSecretFile, or {_ENVIRONMENT} on the driver",
             "io",
         ) from error

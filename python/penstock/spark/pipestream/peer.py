@@ -44,6 +44,6 @@ def read_peer(options: Options) -> Peer:
     )
     if (peer.fingerprint is not None) + (peer.ca is not None) + peer.system_ca != 1:
         trust = "exactly one of the options fingerprint, ca and system_ca"
-        raise SparkError(f"say how to trust the server of the pipestream {options.what}: {trust}")
+        raise SparkError(f"set {trust}, to verify the server of the pipestream {options.what}")
     options.check_together("cert", "key")
     return peer

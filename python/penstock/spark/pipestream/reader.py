@@ -71,7 +71,7 @@ def _named_by(folder: Path) -> dict[str, set[str]]:
             for part in receipt["parts"]:
                 _add(names, part)
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise SparkError(f"{file} is no receipt: {error}", "malformed") from error
+            raise SparkError(f"{file} is not a receipt: {error}", "malformed") from error
     return names
 
 

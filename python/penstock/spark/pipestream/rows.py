@@ -100,7 +100,7 @@ class RowSink:
             atomic=options.flag("atomic", default=True),
         )
         if policy is not None and not sink.scopes:
-            raise options.error("policy", "says what becomes of documents whose rows fail: it needs scopes=document")
+            raise options.error("policy", "requires scopes=document")
         _check_columns(schema, ignore_extra=options.flag("ignoreExtra"), scopes=sink.scopes)
         return sink
 
@@ -164,7 +164,7 @@ class RowSink:
             except _CommittedBefore as error:
                 if not again:
                     raise SparkError(
-                        f"{error}. The rows of this job are not stored: if they are to be, run it under another name",
+                        f"{error}. The rows of this job are not stored: to store them, use another transaction name",
                         "io",
                     ) from error
                 _LOG.warning("the transaction %s was committed by an earlier attempt, whose rows stay", transaction)
@@ -203,7 +203,7 @@ class RowSink:
 
     def _lost(self, session: Session, error: PipeStreamError) -> str:
         return (
-            f"the session {session.id} with {self.peer.address} ended before its time: {error}. "
+            f"session {session.id} with {self.peer.address} ended early: {error}. "
             "Nothing of this attempt can be read there; Spark's next attempt sends its rows again"
         )
 
@@ -250,16 +250,18 @@ def _failure(document: str | None, path: str | None, code: int, name: str, messa
 
 def _check_columns(schema: StructType, *, ignore_extra: bool, scopes: bool) -> None:
     if "content" not in schema.names:
-        raise SparkError(f"the pipestream sink needs a column content; there are {', '.join(schema.names) or 'none'}")
+        raise SparkError(
+            f"the pipestream sink requires a column content; the columns are {', '.join(schema.names) or 'none'}"
+        )
     if scopes and "document" not in schema.names:
-        raise SparkError("scopes=document needs a column document")
+        raise SparkError("scopes=document requires a column document")
     for field in schema.fields:
         if field.name not in _COLUMNS:
             if ignore_extra:
                 continue
             raise SparkError(
-                f"the pipestream sink has no column {field.name}; there are {', '.join(_COLUMNS)}. Select those, or "
-                "set the option ignoreExtra to true"
+                f"unknown column {field.name!r} for the pipestream sink; valid columns: {', '.join(_COLUMNS)}. Select "
+                "those, or set the option ignoreExtra to true"
             )
         types, described = _COLUMNS[field.name]
         if not any(_same(field.dataType, each) for each in types):

@@ -131,14 +131,17 @@ def read_options(options: Options, schema: StructType) -> Wanted:
     strange = [field.name for field in schema if field not in ROW_COLUMNS.fields]
     if strange or len(set(columns)) != len(columns):
         known = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in ROW_COLUMNS)
-        raise SparkError(f"the pipestream source has no column {', '.join(strange) or 'twice'}; there are {known}")
+        problem = f"unknown column {', '.join(map(repr, strange))}" if strange else "duplicate column names"
+        raise SparkError(f"{problem} in the schema of the pipestream source; valid columns: {known}")
     receipts = options.file("receipts")
     if receipts is not None and not os.path.lexists(receipts):
-        raise options.error("receipts", f"names {receipts}, which does not exist")
+        raise options.error("receipts", f"is a path that does not exist: {receipts}")
     content = options.text("content") is None or options.flag("content")
     most = options.positive("max_content", _MAX_CONTENT)
     if most > _MAX_CONTENT:
-        raise options.error("max_content", f"must be at most {_MAX_CONTENT}, because Spark's values end at 2 GiB")
+        raise options.error(
+            "max_content", f"must be at most {_MAX_CONTENT}, because values in Spark are limited to 2 GiB"
+        )
     return Wanted(
         columns,
         content=content and "content" in columns,
@@ -172,10 +175,10 @@ def read_sink(options: Options) -> tuple[SinkReader, bool]:
     target = options.target()
     if "/" not in target and re.search(r":[0-9]+$", target):
         peer = read_peer(options)
-        return peer.reader(options.read_key("a server lets nobody read its sink")), False
+        return peer.reader(options.read_key("reading the sink of a server")), False
     if is_uri(target):
         return SinkReader(target, storage=options.storage(target)), True
     folder = str(Path(from_option(target)).absolute())
     if not Path(folder).is_dir():
-        raise SparkError(f"the pipestream source is to read {target}, which is neither HOST:PORT nor a folder")
+        raise SparkError(f"the pipestream source cannot read {target}: it is neither HOST:PORT nor a directory")
     return SinkReader(folder), True

@@ -44,7 +44,9 @@ class Position:
         try:
             return cls(str(offset["journal"]), int(offset["session"]), int(offset["byte"]))
         except (LookupError, TypeError, ValueError):
-            raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
+            raise SparkError(
+                f"the checkpoint belongs to another source: {offset!r} is not an offset of this one"
+            ) from None
 
     def offset(self) -> dict[str, Any]:
         """Return the form that Spark stores."""
@@ -72,7 +74,7 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         options = Options(given, "source")
         wanted = read_options(options, schema)
         if wanted.receipts is not None:
-            raise options.error("receipts", "is for batch reads: a stream reads what comes")
+            raise options.error("receipts", "is only for batch reads")
         delete = options.flag("deleteAfterCommit")
         listen = Listen.read(options)
         if listen is not None:
@@ -81,7 +83,7 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             sink, is_folder = read_sink(options)
         if delete and not is_folder:
             raise options.error(
-                "deleteAfterCommit", "is for a folder or a store's URI: a reader of a server cannot delete"
+                "deleteAfterCommit", "requires a sink in a directory or object store: clients of a server cannot delete"
             )
         max_rows, max_bytes = read_limits(options)
         options.finish()

@@ -33,7 +33,7 @@ class PipeStreamStreamWriter(DataSourceStreamArrowWriter):
         read = Options(options, "sink")
         sink = RowSink.read(read, schema, overwrite=overwrite)
         if read.text("transaction") is not None:
-            raise read.error("transaction", "is for batches: a micro-batch has its own, by the query and its number")
+            raise read.error("transaction", "is only for batch writes: each micro-batch has its own transaction")
         secret = read_secret(read)
         read.finish()
         if not sink.atomic:

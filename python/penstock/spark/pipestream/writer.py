@@ -44,7 +44,7 @@ class PipeStreamWriter(DataSourceArrowWriter):
         key, secret = read.text("transaction"), read_secret(read)
         read.finish()
         if key is not None and not sink.atomic:
-            raise SparkError("the options transaction and atomic=false of the pipestream sink exclude each other")
+            raise SparkError("the options transaction and atomic=false of the pipestream sink are mutually exclusive")
         if key is not None and not 1 <= len(key.encode()) <= _MOST_KEY:
             raise read.error("transaction", f"must have 1 to {_MOST_KEY} bytes")
         if not sink.atomic:

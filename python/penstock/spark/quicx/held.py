@@ -86,15 +86,15 @@ class Held:
                     break
             else:
                 return
-        raise SparkError(f"no tasks can be taken from {self._where()}: {problem}", "io") from problem
+        raise SparkError(f"cannot take tasks from {self._where()}: {problem}", "io") from problem
 
     def _ours(self, task: Task) -> Task:
         """Return the task; raise if its type was not requested, because a daemon without SUBSCRIBE sends any type."""
         if self.taking.types and task.type not in self.taking.types:
             self.close()
             raise SparkError(
-                f"{self._where()} gives tasks of type {task.type}, which were not asked for: it does not know "
-                "SUBSCRIBE, so leave out the option types"
+                f"{self._where()} sends tasks of type {task.type}, which were not requested: it does not support "
+                "SUBSCRIBE, so remove the option types"
             )
         return task
 

@@ -20,7 +20,7 @@ def read_reach(options: Options) -> ReachOptions:
     if socket is None or options.text("address") is not None or options.text("path") is not None:
         address = options.target()
         if socket is not None:
-            raise options.error("socket", f"and the address {address} name the daemon twice: leave one out")
+            raise options.error("socket", f"and the address {address} are mutually exclusive")
     options.check_together("cert", "key")
     reach = ReachOptions(
         address=address,
@@ -34,7 +34,7 @@ def read_reach(options: Options) -> ReachOptions:
         plain=options.flag("plain"),
     )
     if (reach.fingerprint is not None) + (reach.ca is not None) + reach.system_ca > 1:
-        raise SparkError("say how to trust the daemon: one of the options fingerprint, ca and system_ca")
+        raise SparkError("set only one of the options fingerprint, ca and system_ca")
     try:
         return reach.check()
     except QuicxError as error:

@@ -51,7 +51,9 @@ class TaskOffset:
         try:
             return cls(str(offset["run"]), int(offset["taken"]), int(offset["tick"]))
         except (LookupError, TypeError, ValueError):
-            raise SparkError(f"the checkpoint is of another source: {offset!r} is no offset of this one") from None
+            raise SparkError(
+                f"the checkpoint belongs to another source: {offset!r} is not an offset of this one"
+            ) from None
 
     def offset(self) -> dict[str, Any]:
         """Return the form that Spark stores."""
@@ -79,7 +81,7 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         names = tuple(schema.fieldNames())
         known = TASK_COLUMNS.names
         if any(name not in known or schema[name].dataType != TASK_COLUMNS[name].dataType for name in names):
-            raise SparkError(f"the quicx source has the columns {TASK_COLUMNS.simpleString()}, no others")
+            raise SparkError(f"the quicx source has only the columns {TASK_COLUMNS.simpleString()}")
         reader = cls(
             Taking(
                 read_reach(options),
@@ -140,7 +142,9 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held = self._open()
         if last.run != self._run:
             if last.taken > (first.taken if first.run == last.run else 0):
-                _LOG.warning("a micro-batch of an earlier run is repeated as an empty one: its tasks come again")
+                _LOG.warning(
+                    "a micro-batch of an earlier run is repeated as an empty one: its tasks are delivered again"
+                )
             return []
         tasks = list(held.between(self._position(first), last.taken))
         return divide(tasks, self.most_partitions, self.names, self.taking.spool, self.taking.storage)
@@ -168,7 +172,7 @@ class QuicxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise
         except (OSError, ValueError) as error:
             _LOG.warning(
-                "the checkpoint %s cannot be read, so tasks that are done come again: %s", self.checkpoint, error
+                "the checkpoint %s cannot be read, so completed tasks are delivered again: %s", self.checkpoint, error
             )
         finally:
             self._held = None

@@ -80,14 +80,14 @@ class Submitting:
         kind = options.text("type")
         names = schema.fieldNames()
         if kind is None and "type" not in names:
-            raise SparkError('the quicx sink needs the type of the tasks: .option("type", ...), or a column type')
+            raise SparkError('the quicx sink requires a task type: set .option("type", ...), or add a column type')
         if kind is not None and not 1 <= len(kind.encode()) <= 255:
             raise options.error("type", "must have 1 to 255 bytes of UTF-8")
         whole = "payload" in names
         if whole:
             _check_columns(schema)
         elif kind is None and schema["type"].dataType != StringType():
-            raise SparkError("the column type of the quicx sink is a string")
+            raise SparkError("the column type of the quicx sink must be a string")
         submitting = cls(
             read_reach(options),
             kind,
@@ -124,7 +124,7 @@ class Submitting:
             raise SparkError("a row for the quicx sink has no type")
         content = row.get("payload") if self.whole else json.dumps(row, default=_plain, ensure_ascii=False)
         if content is None:
-            raise SparkError("a row for the quicx sink has no payload: it is null")
+            raise SparkError("a row for the quicx sink has no payload")
         payload = content.encode() if isinstance(content, str) else bytes(content)
         own = row.get("key") if self.whole else None
         return _Row(kind, payload, keys.of(kind, payload) if own is None else _Keys.own(own))
@@ -134,10 +134,10 @@ def _check_columns(schema: StructType) -> None:
     for column in schema.fields:
         types = _COLUMNS.get(column.name)
         if types is None:
-            raise SparkError(f"beside payload the quicx sink has the columns type and key, no {column.name}")
+            raise SparkError(f"unknown column {column.name!r} for the quicx sink; valid columns: payload, type, key")
         if column.dataType not in types:
             words = " or ".join(each.simpleString() for each in types)
-            raise SparkError(f"the column {column.name} of the quicx sink is {words}, not {column.dataType}")
+            raise SparkError(f"the column {column.name} of the quicx sink must be {words}, not {column.dataType}")
 
 
 def _plain(value: Any) -> str:
@@ -204,7 +204,7 @@ class _Connection:
                     break
             else:
                 return []
-        raise SparkError(f"{self._where()} did not take the tasks: {problem}", "io") from problem
+        raise SparkError(f"{self._where()} did not accept the tasks: {problem}", "io") from problem
 
     def _where(self) -> str:
         return str(self._options.reach.socket or self._options.reach.address)

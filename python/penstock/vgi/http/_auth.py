@@ -125,7 +125,7 @@ def bearer_authenticate_static(*, tokens: Mapping[str, AuthContext]) -> Authenti
         # Compare with all tokens, so that the time does not depend on the position of a match.
         found = [auth for digest, auth in known if hmac.compare_digest(digest, given)]
         if not found:
-            raise ValueError("the bearer token is not known")
+            raise ValueError("the bearer token is unknown")
         return found[0]
 
     return bearer_authenticate(validate=validate)
@@ -140,7 +140,7 @@ def chain_authenticate(*authenticators: Authenticate) -> Authenticate:
         ValueError: If no authenticator is given.
     """
     if not authenticators:
-        raise ValueError("there is nobody to ask")
+        raise ValueError("at least one authenticator is required")
 
     def ask(request: Request) -> AuthContext:
         reasons = []
@@ -165,7 +165,7 @@ def make_cookie_authenticate(inner: Authenticate, cookie_name: str = "_vgi_auth"
     def ask(request: Request) -> AuthContext:
         token = request.cookies.get(cookie_name)
         if not token:
-            raise ValueError(f"there is no cookie {cookie_name}")
+            raise ValueError(f"the cookie {cookie_name} is missing")
         given = request.headers
         request.headers = {**given, "AUTHORIZATION": f"Bearer {token}"}
         try:

@@ -96,7 +96,7 @@ class HttpCalls:
             made = [self._uploads.generate_upload_url(pa.schema([])) for _ in range(call.urls)]
             call.reply_urls([(each.upload_url, each.download_url, _microseconds(each.expires_at)) for each in made])
         except Exception as error:  # noqa: BLE001 -- every exception of the user's provider goes to the caller
-            _log.exception("no upload URLs could be given")
+            _log.exception("no upload URLs could be created")
             if not call.done:
                 fail(call, "method", error)
 

@@ -166,7 +166,7 @@ def _core_client(
     external: "ExternalConfig | None" = None,
 ) -> "_core.VgiHttpClient":
     if base_url is None and client is None:
-        raise ValueError("a base URL is needed, or a client that has one")
+        raise ValueError("base_url is required, or a client that has one")
     return _core.VgiHttpClient(
         protocol,
         base_url or "",

@@ -43,7 +43,7 @@ class _NoDowngrade(HTTPRedirectHandler):
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         if urlsplit(req.full_url).scheme == "https" and urlsplit(newurl).scheme != "https":
-            raise FetchError(f"{req.full_url} sends on to {newurl}, which is not https://", code)
+            raise FetchError(f"{req.full_url} redirects to {newurl}, which is not https://", code)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -58,9 +58,9 @@ def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any
     except ValueError as error:
         raise FetchError(f"{url!r} is no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise FetchError(f"{url!r} is no URL of http:// or https://")
+        raise FetchError(f"{url!r} is not an http:// or https:// URL")
     if parts.scheme == "http" and parts.hostname not in _HERE:
-        _log.warning("%s is read without TLS: whoever is on the way may change it", url)
+        _log.warning("%s is read without TLS, and could be modified in transit", url)
     opener = OpenerDirector()
     # HTTP only: urllib's default handlers would also open files and FTP.
     handlers = (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, _NoDowngrade, HTTPErrorProcessor)
@@ -82,11 +82,11 @@ def fetch_json(url: str, form: Mapping[str, str] | None = None) -> dict[str, Any
         # The answer is not HTTP, or it redirects to something that is no URL.
         raise FetchError(f"{url}: the answer cannot be read: {type(error).__name__}") from None
     if len(body) > _BYTES:
-        raise FetchError(f"{url}: the answer has more than {_BYTES} bytes")
+        raise FetchError(f"{url}: the response has more than {_BYTES} bytes")
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        raise FetchError(f"{url}: the answer is no JSON") from None
+        raise FetchError(f"{url}: the response is not JSON") from None
     if not isinstance(said, dict):
-        raise FetchError(f"{url}: the answer is no object of JSON")
+        raise FetchError(f"{url}: the response is not a JSON object")
     return said

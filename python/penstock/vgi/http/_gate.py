@@ -63,11 +63,11 @@ class Gate:
         try:
             auth = AuthContext.anonymous() if self._authenticate is None else self._authenticate(request)
         except (ValueError, PermissionError) as error:
-            _log.warning("a caller at %s was not let in: %s", call.remote, error)
+            _log.warning("a caller at %s was rejected: %s", call.remote, error)
             self._turn_away(call, request, error)
             return None
         if not isinstance(auth, AuthContext):
-            raise TypeError(f"authenticate gave a {type(auth).__name__}, and no AuthContext")
+            raise TypeError(f"authenticate returned a {type(auth).__name__}, not an AuthContext")
         return auth
 
     def _turn_away(self, call: "_core.VgiHttpCall", request: Request, error: Exception) -> None:

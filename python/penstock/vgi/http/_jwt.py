@@ -89,7 +89,7 @@ def _joserfc() -> tuple[Any, Any, Any, Any]:
         from joserfc.errors import InvalidKeyIdError, JoseError
         from joserfc.jwk import KeySet
     except ImportError as error:
-        raise ImportError('jwt_authenticate needs joserfc: pip install "penstock[vgi-oauth]"') from error
+        raise ImportError('jwt_authenticate requires joserfc: pip install "penstock[vgi-oauth]"') from error
     return jwt, KeySet, InvalidKeyIdError, JoseError
 
 

@@ -133,7 +133,7 @@ def _cryptography(what: str) -> Any:
     try:
         from cryptography import x509
     except ImportError as error:
-        raise ImportError(f'{what} needs cryptography: pip install "penstock[vgi-mtls]"') from error
+        raise ImportError(f'{what} requires cryptography: pip install "penstock[vgi-mtls]"') from error
     return x509
 
 

@@ -99,7 +99,7 @@ def core_options(server: "RpcServer", **options: Unpack[HttpOptions]) -> CoreOpt
     """Convert options for the core; raise TypeError for an unknown option, and ValueError for an invalid value."""
     unknown = set(options) - set(HttpOptions.__annotations__)
     if unknown:
-        raise TypeError(f"there is no option {', '.join(sorted(unknown))}")
+        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
     key = options.get("signing_key")
     if key is not None and len(key) < 16:
         raise ValueError("the signing key must have at least 16 bytes")
@@ -144,7 +144,7 @@ def _own_pages(prefix: str, authenticate: Authenticate | None, metadata: OAuthRe
     if metadata is None:
         return []
     if not isinstance(metadata, OAuthResourceMetadata):
-        raise TypeError(f"oauth_resource_metadata is an OAuthResourceMetadata, not {type(metadata).__name__}")
+        raise TypeError(f"oauth_resource_metadata must be an OAuthResourceMetadata, not {type(metadata).__name__}")
     pages = [WELL_KNOWN, WELL_KNOWN + prefix]
     if authenticate is not None and metadata.client_id is not None:
         pages += [prefix + CALLBACK, prefix + LOGOUT]

@@ -60,7 +60,7 @@ class BrowserLogin:
         self._asked = 0.0
         self._lock = threading.Lock()
         if not self._secure and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
-            _log.warning("%s is not https://: tokens in cookies go in plain", metadata.resource)
+            _log.warning("%s is not https://: tokens in cookies are sent in plain text", metadata.resource)
 
     def send(self, request: Request) -> Page | None:
         """Return the redirect of a browser to its login; None for other clients, or if no login is possible."""
@@ -92,20 +92,20 @@ class BrowserLogin:
             return self._failed(400, f"The authorization server says: {said.get('error_description', said['error'])}")
         session = self._open(request.cookies.get(_SESSION_COOKIE, ""))
         if session is None:
-            return self._failed(400, "The login has expired, or was begun elsewhere.")
+            return self._failed(400, "The login has expired, or was started elsewhere.")
         if not hmac.compare_digest(said.get("state", "").encode(), session["state"].encode()):
-            _log.warning("a login came back with another state than it was sent with")
-            return self._failed(400, "The login was begun elsewhere.")
+            _log.warning("a login returned with a different state")
+            return self._failed(400, "The login was started elsewhere.")
         if not said.get("code"):
-            return self._failed(400, "The authorization server gave no code.")
+            return self._failed(400, "The authorization server returned no code.")
         endpoints = self._discover()
         if endpoints is None:
             return self._failed(502, "The authorization server cannot be reached.")
         try:
             token, seconds = self._token(endpoints[1], said["code"], session["verifier"])
         except (FetchError, ValueError) as error:
-            _log.warning("a code was not changed for a token: %s", error)
-            return self._failed(502, "The authorization server gave no token.")
+            _log.warning("a code could not be exchanged for a token: %s", error)
+            return self._failed(502, "The authorization server returned no token.")
         kept = self._cookie(AUTH_COOKIE, token, seconds, self._prefix or "/")
         return _redirect(self._own(session["back"]), kept, self._session_cookie("", 0))
 
@@ -142,7 +142,7 @@ class BrowserLogin:
         wanted = "id_token" if self._metadata.use_id_token_as_bearer else "access_token"
         token = said.get(wanted)
         if not isinstance(token, str) or not token:
-            raise ValueError(f"the answer has no {wanted}")
+            raise ValueError(f"the response has no {wanted}")
         seconds = _left(token) if wanted == "id_token" else said.get("expires_in")
         # Python's JSON has Infinity, which cannot be an int.
         return token, int(seconds) if isinstance(seconds, int | float) and 0 < seconds < math.inf else _TOKEN_SECONDS

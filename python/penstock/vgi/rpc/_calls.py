@@ -139,7 +139,7 @@ class Invocation:
             return None
         if given is None:
             raise TypeError(
-                f"{self.call.method}() declares a header {declared.__name__}, and returned a stream without"
+                f"{self.call.method}() declares a header {declared.__name__}, but returned a stream without one"
             )
         batch: pa.RecordBatch = given._to_batch()
         return fit(batch, declared.ARROW_SCHEMA)

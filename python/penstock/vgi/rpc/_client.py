@@ -157,7 +157,7 @@ class Session:
         with self._use("exchange"):
             item = self._stream.exchange(input.batch, as_bytes(input.custom_metadata))
             if item is None:
-                raise RpcError("ProtocolError", "Stream has finished: there is no answer to an input any more", "")
+                raise RpcError("ProtocolError", "Stream has finished: it accepts no more input", "")
             return self._given(item)
 
     def cancel(self) -> None:

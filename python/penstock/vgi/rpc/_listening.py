@@ -71,7 +71,7 @@ class Listening:
             transport.close()
             accepted.close()
             if self._listener.back_off():
-                _log.error("a connection cannot be served: %s; the next one is taken after a pause", error)
+                _log.error("a connection cannot be served: %s; the next one is accepted after a pause", error)
 
     def _serve_one(self, transport: UnixTransport, accepted: "_core.VgiAccepted") -> None:
         try:
@@ -98,7 +98,7 @@ def idle_limit(idle_timeout: float | None) -> float:
     """Return the seconds for which a client may be silent; raise ValueError unless they are finite and above 0."""
     idle = IDLE if idle_timeout is None else idle_timeout
     if not 0 < idle < math.inf:
-        raise ValueError(f"idle_timeout is a number of seconds above 0, not {idle_timeout}")
+        raise ValueError(f"idle_timeout must be a number of seconds above 0, not {idle_timeout}")
     return idle
 
 

@@ -30,7 +30,7 @@ def run_server(protocol_or_server: "type | RpcServer", implementation: object | 
     options = _parser().parse_args()
     if isinstance(protocol_or_server, RpcServer):
         if implementation is not None:
-            raise TypeError("an RpcServer has its implementation already")
+            raise TypeError("an RpcServer already has its implementation")
         server = protocol_or_server
         if options.describe or options.dialect:
             server = server.with_options(enable_describe=options.describe, dialect=options.dialect)
@@ -64,16 +64,18 @@ def _stop(*_: object) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Answer calls of vgi-rpc.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(description="Serve vgi-rpc calls.", allow_abbrev=False)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--http", action="store_true", help="serve HTTP, and print PORT:<n>")
     where.add_argument("--unix", metavar="PATH", help="serve on a Unix socket, and print UNIX:<path>")
-    where.add_argument("--tcp", action="store_true", help="serve on TCP in plain, and print TCP:<host>:<port>")
-    parser.add_argument("--host", default="127.0.0.1", help="where HTTP or TCP listens")
-    parser.add_argument("--port", type=int, default=0, help="its port; 0 picks a free one")
-    parser.add_argument("--describe", action="store_true", help="answer __describe__")
-    parser.add_argument("--access-log", metavar="PATH", help="append a line of JSON for each call")
-    parser.add_argument("--dialect", choices=("spec", "0.10"), help="by default that of PENSTOCK_VGI_DIALECT")
+    where.add_argument("--tcp", action="store_true", help="serve on plain TCP, and print TCP:<host>:<port>")
+    parser.add_argument("--host", default="127.0.0.1", help="address for HTTP or TCP to listen on")
+    parser.add_argument("--port", type=int, default=0, help="port for HTTP or TCP; 0 picks a free port")
+    parser.add_argument("--describe", action="store_true", help="answer __describe__ calls")
+    parser.add_argument("--access-log", metavar="PATH", help="file to which each call is appended as a JSON line")
+    parser.add_argument(
+        "--dialect", choices=("spec", "0.10"), help="dialect of the protocol; default: $PENSTOCK_VGI_DIALECT, else spec"
+    )
     return parser
 
 

@@ -275,7 +275,7 @@ def _check_implementation(
             if not (anything or (each in parameters and parameters[each].kind is not inspect.Parameter.POSITIONAL_ONLY))
         ]
         wrong += [
-            f"{name}() needs {each.name!r}, which {protocol.__name__} does not have"
+            f"{name}() requires {each.name!r}, which {protocol.__name__} does not have"
             for each in parameters.values()
             if each.default is each.empty
             and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)

@@ -256,7 +256,7 @@ def tcp_connect(
     if fingerprint is not None or ca is not None or system_ca:
         tls = _core.VgiTls.client(host, fingerprint=fingerprint, ca=ca, system_ca=system_ca, cert=cert, key=key)
     elif cert is not None or key is not None:
-        raise ValueError("a certificate is for TLS: say whom to trust")
+        raise ValueError("cert and key require TLS: set fingerprint, ca or system_ca")
     connection = socket.create_connection((host, port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.settimeout(None)
@@ -359,7 +359,7 @@ def serve_tcp(
             ``idle_timeout`` is not a finite number above 0.
     """
     if (cert is None) != (key is None) or (cert is None and client_ca is not None):
-        raise ValueError("a certificate and its key go together, and client_ca needs both")
+        raise ValueError("cert and key must be used together, and client_ca requires both")
     tls = None if cert is None or key is None else _core.VgiTls.server(cert, key, client_ca)
     pinned = "" if tls is None else f" fingerprint {tls.fingerprint}"
     idle = idle_limit(idle_timeout)

@@ -282,7 +282,7 @@ def _method_info(protocol: type, name: str, function: Callable[..., Any]) -> Rpc
 def _check_kinds(where: str, parameters: list[inspect.Parameter]) -> None:
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise TypeError(f"{where}: parameter {parameter} cannot be sent: every parameter goes by its name")
+            raise TypeError(f"{where}: parameter {parameter} cannot be sent: parameters are passed by name only")
 
 
 def _field(where: str, name: str, annotation: object) -> pa.Field:
