@@ -170,8 +170,7 @@ class Worker:
         """Connect, and run tasks in the background until `close`.
 
         Raises:
-            QuicxError: If the daemon cannot be reached, no function is registered, or the worker is already running or was
-                stopped.
+            QuicxError: If the daemon cannot be reached, no function is registered, or the worker runs or was stopped.
         """
         if self._thread is not None:
             raise QuicxError("the worker is already running", "misuse")
