@@ -188,8 +188,12 @@ class SparkError(Error):
 class LumberjackError(Error):
     """Lumberjack failed: a receiver or a sender as a whole."""
 
-    code: None
-    """The protocol has no codes."""
+    code: str
+    """The kind: the protocol has no codes."""
+
+    def __init__(self, message: str, kind: ErrorKind, code: str | None = None) -> None:
+        """Make an error. See the base class for the arguments."""
+        super().__init__(message, kind, code or kind)
 
 
 class QuicxError(Error):

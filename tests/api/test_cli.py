@@ -28,7 +28,7 @@ def test_a_wrong_command_line_exits_2(penstock, arguments):
     assert run.stderr
 
 
-@pytest.mark.parametrize("error", [Error("the sink is\ngone"), OSError("the sink is gone")])
+@pytest.mark.parametrize("error", [Error("the sink is\ngone", "io"), OSError("the sink is gone")])
 def test_a_failed_job_exits_1_and_says_why_in_one_line(monkeypatch, capsys, error):
     def fail() -> None:
         raise error

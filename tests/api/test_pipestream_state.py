@@ -187,7 +187,7 @@ def test_a_session_that_is_left_goes_on_with_the_same_command(tmp_path, inbox, t
             where = tmp_path / "sending"
             assert (
                 said
-                == f"penstock: interrupted; the session is stored in {where}: run the same command again to resume it\n"
+                == f"penstock: interrupted; run the same command again to resume from {where}\n"
             )
             assert first.returncode == 1
         first = start()

@@ -227,7 +227,7 @@ def test_missing_unknown_and_repeated_fields_are_named(sent: Sent) -> None:
     path = sent.folder / "tampered" / "twice.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    assert "twice" in receipts.verify(path, sent.sink)[0].text
+    assert "duplicated" in receipts.verify(path, sent.sink)[0].text
 
 
 def test_parts_and_scopes_cannot_be_left_out_added_or_moved(sent: Sent) -> None:

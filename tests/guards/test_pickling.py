@@ -415,7 +415,8 @@ def _state(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, BaseException):
-        return (value.args, vars(value), str(value))
+        # PySpark's own part of an error has a reader of its error classes, which equals no other.
+        return (value.args, {name: held for name, held in vars(value).items() if name != "_error_reader"}, str(value))
     return value
 
 

@@ -38,7 +38,10 @@ def test_a_worker_asks_for_each_task_and_runs_them_all(daemon, threads):
         worker.start()
         daemon.until(lambda: len(daemon.done) == 20 and len(daemon.failed) == 2)
         assert (daemon.done, seen) == (ids, [bytes([number]) for number in range(20)])
-        assert daemon.failed == {broken: "no \u00e9".encode(), foreign: b"there is no function for tasks of type b"}
+        assert daemon.failed == {
+            broken: "no \u00e9".encode(),
+            foreign: b"no function is registered for tasks of type b",
+        }
         # It goes on asking while there is nothing, and takes what comes then.
         asked = daemon.heard[READY]
         daemon.until(lambda: daemon.heard[READY] >= asked + 3)
@@ -69,7 +72,7 @@ def test_for_asyncio_a_worker_asks_for_each_task(daemon):
 
     asyncio.run(main())
     assert daemon.done[:10] == ids
-    assert daemon.failed == {foreign: b"there is no function for tasks of type b"}
+    assert daemon.failed == {foreign: b"no function is registered for tasks of type b"}
     assert (daemon.greedy, daemon.connections) == (0, 1)
 
 

@@ -176,7 +176,7 @@ def test_an_int_that_is_too_large_for_its_type_is_a_type_error() -> None:
     with serve_pipe(Numbers, NumbersImpl()) as numbers:
         with pytest.raises(TypeError, match="'numbers' cannot be list"):
             numbers.echo(numbers=[2**70])
-        with pytest.raises(TypeError, match="Point does not fit"):
+        with pytest.raises(TypeError, match="Point does not match"):
             numbers.place(point=Point(1.0, 2**70))
         with pytest.raises(RpcError, match="'result' cannot be list") as raised:
             numbers.large()

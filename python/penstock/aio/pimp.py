@@ -1,7 +1,4 @@
-"""PIMP for asyncio: `Buffer`, `Job`, `Sender`, `Consumer` and `Trigger` with coroutine methods.
-
-Everything else is the same as in `penstock.pimp`.
-"""
+"""PIMP for asyncio: the classes of `penstock.pimp` with coroutine methods."""
 
 import asyncio
 import codecs

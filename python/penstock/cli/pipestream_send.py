@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _PadChildren = Annotated[
-    int,
-    typer.Option(min=0, max=1000, metavar="N", help="Pad each container's children to a multiple of N; 0: no padding."),
+    int, typer.Option(min=0, max=1000, metavar="N", help="Pad each container's children to a multiple of N.")
 ]
 _OpaqueTypes = Annotated[bool, typer.Option("--opaque-types", help="Send every part as application/octet-stream.")]
 _PseudonymKeyFile = Annotated[
@@ -55,17 +54,13 @@ _PseudonymKeyFile = Annotated[
 ]
 _ByReference = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL", help="With --no-dehydrate: send references to the documents below this URL, not their bytes."
-    ),
+    typer.Option(metavar="URL", help="With --no-dehydrate: send references below this URL, not bytes."),
 ]
 
 _Receipts = Annotated[
     str | None,
     typer.Option(
-        metavar="DIR|URI",
-        callback=folder,
-        help="Directory or URI for receipts (KEY.json), written at the end; default: none.",
+        metavar="DIR|URI", callback=folder, help="Where to write receipts (KEY.json) at the end; default: none."
     ),
 ]
 _Previous = Annotated[
@@ -117,10 +112,7 @@ _Survive = Annotated[
 _StatusInterval = Annotated[
     float | None,
     typer.Option(
-        min=0.001,
-        max=10,
-        metavar="S",
-        help="Seconds between writes to the control stream, of 1,152 bytes each; default: write at once.",
+        min=0.001, max=10, metavar="S", help="Seconds between writes to the control stream, 1,152 bytes each."
     ),
 ]
 _State = Annotated[
@@ -442,10 +434,7 @@ def _left_as_it_is(state: Path | None) -> Iterator[None]:
     except KeyboardInterrupt:
         if state is None:
             raise
-        typer.echo(
-            f"penstock: interrupted; the session is stored in {state}: run the same command again to resume it",
-            err=True,
-        )
+        typer.echo(f"penstock: interrupted; run the same command again to resume from {state}", err=True)
         raise typer.Exit(1) from None
 
 

@@ -246,10 +246,12 @@ class HttpServer:
 def _answer_failed(call: "_core.VgiHttpCall", error: BaseException) -> None:
     """Answer a call with status 500 in whatever state an exception has left it."""
     # A method that has been found fails; before that, the call has no method yet.
-    for answer in (lambda: call.error(500, FAILED), lambda: fail(call, "method", error)):
-        with contextlib.suppress(Exception):
-            if not call.done:
-                answer()
+    with contextlib.suppress(Exception):
+        if not call.done:
+            call.error(500, FAILED)
+    with contextlib.suppress(Exception):
+        if not call.done:
+            fail(call, "method", error)
 
 
 def serve_http(
