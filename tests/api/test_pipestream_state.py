@@ -185,10 +185,7 @@ def test_a_session_that_is_left_goes_on_with_the_same_command(tmp_path, inbox, t
         _, said = first.communicate(timeout=120)
         if told is signal.SIGINT:
             where = tmp_path / "sending"
-            assert (
-                said
-                == f"penstock: interrupted; run the same command again to resume from {where}\n"
-            )
+            assert said == f"penstock: interrupted; run the same command again to resume from {where}\n"
             assert first.returncode == 1
         first = start()
         entity.complete()

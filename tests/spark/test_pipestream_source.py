@@ -184,7 +184,7 @@ def test_the_server_of_a_source_has_the_limits_of_its_options(tmp_path, monkeypa
         ({"path": "/", "maxRowsPerTrigger": "0"}, "positive number"),
         (
             {"address": "h:1", "fingerprint": "ab" * 32, "deleteAfterCommit": "true", "read_key_file": __file__},
-            "deleteAfterCommit .* is for a folder or a store's URI: .* cannot delete",
+            "deleteAfterCommit .* requires a sink in a directory or object store: .* cannot delete",
         ),
     ],
 )
