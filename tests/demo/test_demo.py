@@ -177,7 +177,7 @@ def test_a_document_that_reads_otherwise_is_a_problem_and_not_published(tmp_path
     advanced = []
     with Published(tmp_path / "store") as published:
         published.publish(tmp_path / "composites", advanced.append)
-    assert published.problems == ["b was published, and reads otherwise"]
+    assert published.problems == ["b was published, but its content differs"]
     assert (published.documents, published.left_out, advanced[-1]) == (2, 1, 2)
 
 
