@@ -24,7 +24,7 @@ FOREIGN = {
     r"\btruth values?\b": "bool",
 }
 FIRST = re.compile(r"(?:Give|Gives|Take|Takes|Say|Says|Refuse|Refuses|Make sure|Have)\b")
-CODE = re.compile(r"```.*?```|`[^`]*`|^ {4,}\S.*$|application/octet-stream", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"```.*?```|`+[^`]+`+|application/octet-stream", re.DOTALL)
 GENERATED = {"benchmarks.md", "scaling.md"}
 
 

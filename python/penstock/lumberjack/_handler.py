@@ -56,7 +56,7 @@ class LogHandler(logging.Handler):
         Args:
             sender: A sender of J or D frames, which the caller closes after the handler; or ``HOST:PORT`` of a receiver
                 on this machine, for which the handler makes a sender, and closes it. Make a `Sender` for a receiver on
-                another machine, to set whom it trusts.
+                another machine, to set which certificate it trusts.
             level: The lowest level that is sent.
             capacity: The most records that may wait to be sent.
             grace: Seconds that `close`, and so the end of a program, waits for the sender to accept waiting records; if
@@ -197,11 +197,10 @@ class LogHandler(logging.Handler):
 
 def _sender_to(address: str) -> Sender:
     try:
-        return Sender(check_address(address))
-    except LumberjackError:
-        raise
+        checked = check_address(address)
     except ValueError as error:
         raise LumberjackError(f"the address of the receiver {error}", "misuse") from None
+    return Sender(checked)
 
 
 def _as_it_is(value: object) -> object:

@@ -46,10 +46,6 @@ class TaskFailed(Error):
     'no such address'
     """
 
-    def __new__(cls, reason: str = "") -> Self:
-        """Return an error of the kind "application"."""
-        return super().__new__(cls, reason, "application")
-
     def __init__(self, reason: str = "") -> None:
         """Make an error with the reason of the failure."""
         super().__init__(reason, "application")

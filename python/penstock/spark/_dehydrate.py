@@ -113,7 +113,7 @@ class Attempt:
         if self._sink is not None:
             self._sink.stop()
         if isinstance(error, PipeStreamError):
-            raise SparkError(self._account(error), "io") from error
+            raise SparkError(self._account(error), error.kind) from error
 
     def rows(self, documents: Iterator["Found"]) -> Iterator[pa.RecordBatch]:
         """Send documents while earlier ones are still being received; yield rows in the order of the documents."""

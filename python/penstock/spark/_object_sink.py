@@ -34,7 +34,7 @@ class ObjectSink:
             self._server = Server(sink=uri, storage=storage, state_dir=self._state.name, limits=limits)
         except PipeStreamError as error:
             self._state.cleanup()
-            raise SparkError(str(error), "io") from error
+            raise SparkError(str(error), error.kind) from error
 
     def connect(self) -> Session:
         """Open a session with the server."""
@@ -47,7 +47,7 @@ class ObjectSink:
             session._authority = None
         except PipeStreamError as error:
             self.stop()
-            raise SparkError(f"no session with the sink {self._uri}: {error}", "io") from error
+            raise SparkError(f"no session with the sink {self._uri}: {error}", error.kind) from error
         return session
 
     def finish(self, session: str | None) -> None:

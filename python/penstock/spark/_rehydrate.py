@@ -76,7 +76,7 @@ class _Document:
             raise SparkError(
                 f"the rows of {self._name} are incomplete, or not in the order that dehydrate returned: {error}; "
                 "after a shuffle, rehydrate requires order_by",
-                "io",
+                error.kind,
             ) from error
         root = composite.root
         row = {

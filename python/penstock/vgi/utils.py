@@ -29,10 +29,6 @@ __all__ = [
 class IPCError(Error):
     """Arrow IPC that cannot be read, or a batch with invalid buffers."""
 
-    def __new__(cls, message: str = "") -> Self:
-        """Return an error of the kind "malformed"."""
-        return super().__new__(cls, message, "malformed")
-
     def __init__(self, message: str = "") -> None:
         """Make an error that says what cannot be read."""
         super().__init__(message, "malformed")

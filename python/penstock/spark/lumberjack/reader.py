@@ -37,7 +37,7 @@ class LumberjackReader(DataSourceReader):
         try:
             tasks = self.shares.divide(self.spool, Position(), None)
         except LumberjackError as error:
-            raise SparkError(f"{self.spool!r} cannot be read: {error}", "io") from error
+            raise SparkError(f"{self.spool!r} cannot be read: {error}", error.kind) from error
         return [LumberjackPartition(self.spool, pieces, self.columns) for pieces in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -75,7 +75,7 @@ class LumberjackPartition(InputPartition):
         try:
             yield from resize(self.columns.read(self.spool, self.pieces))
         except LumberjackError as error:
-            raise SparkError(f"{self.spool!r} cannot be read: {error}", "io") from error
+            raise SparkError(f"{self.spool!r} cannot be read: {error}", error.kind) from error
 
 
 @dataclass(frozen=True)

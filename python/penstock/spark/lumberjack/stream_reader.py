@@ -215,4 +215,4 @@ class LumberjackStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         try:
             return work()
         except LumberjackError as error:
-            raise SparkError(f"the spool cannot be followed: {error}", "io") from error
+            raise SparkError(f"the spool cannot be followed: {error}", error.kind) from error

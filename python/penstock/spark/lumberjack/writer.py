@@ -126,7 +126,7 @@ class Shipping:
                 sender.flush()
                 return Shipped(sender.acknowledged)
         except LumberjackError as error:
-            raise SparkError(f"{', '.join(self.hosts)} did not accept the rows: {error}", "io") from error
+            raise SparkError(f"{', '.join(self.hosts)} did not accept the rows: {error}", error.kind) from error
 
     def _events(self, batch: pa.RecordBatch) -> Iterator[object]:
         for row in rows_of(batch):

@@ -53,7 +53,7 @@ def read_job(options: Options, *, writes: bool) -> Job:
         # The URL is checked here so that an invalid one raises an error on the driver.
         _ = job.url
     except PimpError as error:
-        raise SparkError(f"the pimp {options.what}: {error}", "io") from error
+        raise SparkError(f"the pimp {options.what}: {error}", error.kind) from error
     return job.with_key(job.key)
 
 

@@ -58,7 +58,7 @@ class PimpReader(DataSourceReader):
             if kind == _ARROW:
                 return from_arrow_schema(consumer.arrow_schema())
         except PimpError as error:
-            raise SparkError(f"the pimp source cannot read {named.url}: {error}", "io") from error
+            raise SparkError(f"the pimp source cannot read {named.url}: {error}", error.kind) from error
         return StructType([StructField(_VALUE, StringType() if kind in _LINES else BinaryType())])
 
     def partitions(self) -> list[PimpPartition]:
@@ -66,7 +66,7 @@ class PimpReader(DataSourceReader):
         try:
             return [PimpPartition(job) for job in _parts(self.job)]
         except PimpError as error:
-            raise SparkError(f"{self.job!r} cannot be read: {error}", "io") from error
+            raise SparkError(f"{self.job!r} cannot be read: {error}", error.kind) from error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a job."""

@@ -184,7 +184,7 @@ def begin(target: Target) -> None:
         # An existing chunk 0 stays as it is; if its content differs, the sender notices later.
         job._native.write_chunks(key_of(job), [(0, json.dumps(fields))], False, None, None)
     except PimpError as error:
-        raise SparkError(f"{job!r} cannot be created: {error}", "io") from error
+        raise SparkError(f"{job!r} cannot be created: {error}", error.kind) from error
 
 
 def fail(job: Job, why: str) -> None:

@@ -51,7 +51,7 @@ class PipeStreamReader(DataSourceReader):
                 for piece in source.pieces(session, max_bytes=size, names=None if names is None else names[session])
             ]
         except PipeStreamError as error:
-            raise SparkError(f"{source.sink!r} cannot be read: {error}", "io") from error
+            raise SparkError(f"{source.sink!r} cannot be read: {error}", error.kind) from error
         return source.partitions(pieces, count)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -165,7 +165,7 @@ class RowSink:
                 if not again:
                     raise SparkError(
                         f"{error}. The rows of this job are not stored: to store them, use another transaction name",
-                        "io",
+                        error.kind,
                     ) from error
                 _LOG.warning("the transaction %s was committed by an earlier attempt, whose rows stay", transaction)
                 return

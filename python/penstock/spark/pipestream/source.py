@@ -69,7 +69,7 @@ class PipeStreamPartition(InputPartition):
             else:
                 yield from resize(batch.select(columns) for batch in batches)
         except PipeStreamError as error:
-            raise SparkError(f"{self.sink!r} cannot be read: {error}", "io") from error
+            raise SparkError(f"{self.sink!r} cannot be read: {error}", error.kind) from error
 
 
 @dataclass(frozen=True)

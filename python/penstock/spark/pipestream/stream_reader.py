@@ -223,4 +223,4 @@ class PipeStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         try:
             return work()
         except PipeStreamError as error:
-            raise SparkError(f"{self.source.sink!r} cannot be followed: {error}", "io") from error
+            raise SparkError(f"{self.source.sink!r} cannot be followed: {error}", error.kind) from error

@@ -115,7 +115,7 @@ class Held:
             ) as monitor:
                 return monitor.stats(_ANSWER).queue_depth
         except QuicxError as error:
-            raise SparkError(f"{self._where()} does not answer: {error}", "io") from error
+            raise SparkError(f"{self._where()} does not answer: {error}", error.kind) from error
 
     def plan(self, end: int) -> None:
         """Record that the tasks before a number are in a micro-batch."""

@@ -40,7 +40,7 @@ class QuicxPartition(InputPartition):
         try:
             payload = content_of(spool, task.payload)
         except QuicxError as error:
-            raise SparkError(f"the payload of task {task.id} cannot be read: {error}", "io") from error
+            raise SparkError(f"the payload of task {task.id} cannot be read: {error}", error.kind) from error
         row = {"id": task.id, "type": task.type, "payload": payload}
         return rows_batch([row], _SCHEMA).select(list(self.names))
 

@@ -86,10 +86,6 @@ def _rpc_error(kind: type[RpcError], error_type: str, message: str, traceback: s
 class VersionError(Error):
     """A request without a version, or with another version than "1" (vgi-rpc, section 13)."""
 
-    def __new__(cls, message: str = "") -> Self:
-        """Return an error of the kind "violation"."""
-        return super().__new__(cls, message, "violation")
-
     def __init__(self, message: str = "") -> None:
         """Make an error that says which version the request has."""
         super().__init__(message, "violation")
